@@ -1,0 +1,256 @@
+"""Every error a user can meet, in one tree.
+
+    StagebellError
+    ├── Undeliverable         (also UndeliverableException)   nobody hosts the agent's type
+    ├── CantHandle            (also CantHandleException)      the agent has no handler for the message
+    ├── DeadLettered          the message was set aside and will not be answered
+    ├── CallCycleError        agents wait for each other in a circle
+    ├── CallDepthExceeded     a chain of calls is longer than the limit
+    ├── RuntimeNotRunning     (also RuntimeError)             the runtime was stopped or not started
+    ├── RemoteHandlerError    a handler elsewhere raised an exception whose class is not loaded here
+    ├── NonDeterministicReplay a turn that ran again made other calls than before
+    ├── UnknownAgentType      (also LookupError)              no such agent type in this runtime
+    ├── AlreadyRegistered     (also ValueError)               the agent type or agent exists
+    ├── SubscriptionError     (also ValueError)               exists already, is unknown, or is of a class that cannot be stored
+    ├── MessageError          (also ValueError)
+    │   ├── UnregisteredType  the type of a message is not known here
+    │   ├── TypeConflict      two classes under one wire name
+    │   ├── MalformedMessage  the bytes are not what the type asks for
+    │   ├── UnknownVersion    a newer program wrote the message
+    │   ├── MessageTooLarge   the message is larger than the limit
+    │   ├── StateTooLarge     the state of an agent is larger than the limit
+    │   └── MalformedState    a state cannot be stored or read
+    └── ServerError
+        ├── ServerUnavailable (also ConnectionError)          the server cannot be reached
+        ├── ServerNotFound    (also FileNotFoundError)        no server program on this machine
+        ├── ServerRefused     the server answered a command with an error
+        ├── OutcomeUnknown    a send was interrupted and may or may not have arrived
+        └── Busy              an inbox is full
+
+Each error carries what it knows as attributes; the text says what happened, where, and what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autogen_core import AgentId
+from autogen_core.exceptions import CantHandleException, UndeliverableException
+
+
+class StagebellError(Exception):
+    """Base of all errors of this package."""
+
+
+class Undeliverable(StagebellError, UndeliverableException):
+    """Nobody hosts the agent's type."""
+
+    def __init__(self, recipient: AgentId | str, reason: str) -> None:
+        super().__init__(f"cannot deliver to {recipient}: {reason}")
+        self.recipient = str(recipient)
+        self.reason = reason
+
+
+class CantHandle(StagebellError, CantHandleException):
+    """The agent has no handler for the message."""
+
+    def __init__(self, recipient: AgentId | str, message_type: str) -> None:
+        super().__init__(
+            f"{recipient} has no handler for a call with {message_type}: "
+            f"add a method with @message_handler or @rpc that takes {message_type}"
+        )
+        self.recipient = str(recipient)
+        self.message_type = message_type
+
+
+class DeadLettered(StagebellError):
+    """The message was set aside and will not be answered."""
+
+    def __init__(self, recipient: AgentId | str, message_id: str, reason: str) -> None:
+        super().__init__(f"message {message_id} to {recipient} went to the dead letters: {reason}")
+        self.recipient = str(recipient)
+        self.message_id = message_id
+        self.reason = reason
+
+
+class CallCycleError(StagebellError):
+    """Agents wait for each other in a circle; `cycle` names them, the first one again at the end."""
+
+    def __init__(self, cycle: Sequence[AgentId]) -> None:
+        path = " → ".join(str(agent) for agent in cycle)
+        super().__init__(
+            f"the call would never be answered, its agents wait for each other: {path}. "
+            "Publish instead of calling on one of these edges"
+        )
+        self.cycle = [str(agent) for agent in cycle]
+
+
+class CallDepthExceeded(StagebellError):
+    """A chain of calls is longer than the limit."""
+
+    def __init__(self, recipient: AgentId | str, depth: int, limit: int) -> None:
+        super().__init__(
+            f"the call to {recipient} is number {depth} in a chain of calls, the limit is {limit}: "
+            "agents probably call each other without end"
+        )
+        self.recipient = str(recipient)
+        self.depth = depth
+        self.limit = limit
+
+
+class RuntimeNotRunning(StagebellError, RuntimeError):
+    """The runtime was stopped or not started."""
+
+
+class RemoteHandlerError(StagebellError):
+    """A handler elsewhere raised an exception whose class is not loaded here.
+
+    `type_name` is the class as module:name, `text` its message, `remote_traceback` the traceback as text.
+    """
+
+    def __init__(self, type_name: str, text: str, remote_traceback: str = "") -> None:
+        super().__init__(f"{type_name}: {text}")
+        self.type_name = type_name
+        self.text = text
+        self.remote_traceback = remote_traceback
+
+
+class NonDeterministicReplay(StagebellError):
+    """A turn that ran again made other calls than before."""
+
+    def __init__(self, agent: AgentId | str, call: str) -> None:
+        super().__init__(
+            f"the turn of {agent} ran again after a crash and its call number {call} went to another agent or had "
+            "another type than the first time: make the order of calls depend on the message and the state alone"
+        )
+        self.agent = str(agent)
+        self.call = call
+
+
+class UnknownAgentType(StagebellError, LookupError):
+    """No such agent type in this runtime."""
+
+    def __init__(self, agent_type: str) -> None:
+        super().__init__(f"agent type {agent_type!r} is not registered in this runtime: register it first")
+        self.agent_type = agent_type
+
+
+class AlreadyRegistered(StagebellError, ValueError):
+    """The agent type or agent exists."""
+
+
+class SubscriptionError(StagebellError, ValueError):
+    """The subscription exists already, is unknown, or is of a class that cannot be stored."""
+
+
+class MessageError(StagebellError, ValueError):
+    """Something is wrong with a message or its type."""
+
+
+class UnregisteredType(MessageError):
+    """The type of a message is not known here."""
+
+    def __init__(self, type_name: str) -> None:
+        super().__init__(
+            f"message type {type_name!r} is not registered here: register an agent that handles it, "
+            "or call add_message_serializer"
+        )
+        self.type_name = type_name
+
+
+class TypeConflict(MessageError):
+    """Two classes under one wire name."""
+
+    def __init__(self, type_name: str, first: type, second: type) -> None:
+        names = " and ".join(f"{c.__module__}.{c.__qualname__}" for c in (first, second))
+        super().__init__(f"{names} would both travel as {type_name!r}: rename one of them")
+        self.type_name = type_name
+        self.first = first
+        self.second = second
+
+
+class MalformedMessage(MessageError):
+    """The bytes are not what the type asks for."""
+
+    def __init__(self, type_name: str, reason: str) -> None:
+        super().__init__(f"malformed message of type {type_name!r}: {reason}")
+        self.type_name = type_name
+        self.reason = reason
+
+
+class UnknownVersion(MessageError):
+    """A newer program wrote the message; `version` is its major version of the wire format."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(
+            f"the message has version {version} of the wire format, which this program does not know: update it"
+        )
+        self.version = version
+
+
+class MessageTooLarge(MessageError):
+    """The message is larger than the limit (both in bytes)."""
+
+    def __init__(self, type_name: str, size: int, limit: int) -> None:
+        super().__init__(
+            f"a message of type {type_name!r} has {size:,} bytes, the limit is {limit:,}: "
+            "send a reference to the data, or raise max_message_bytes"
+        )
+        self.type_name = type_name
+        self.size = size
+        self.limit = limit
+
+
+class StateTooLarge(MessageError):
+    """The state of an agent is larger than the limit (both in bytes)."""
+
+    def __init__(self, agent: AgentId | str, size: int, limit: int) -> None:
+        super().__init__(
+            f"the state of {agent} has {size:,} bytes, the limit is {limit:,}: "
+            "keep less in it, or raise max_state_bytes"
+        )
+        self.agent = str(agent)
+        self.size = size
+        self.limit = limit
+
+
+class MalformedState(MessageError):
+    """A state cannot be stored or read."""
+
+    def __init__(self, agent: AgentId | str, reason: str) -> None:
+        super().__init__(f"the state of {agent} cannot be used: {reason}")
+        self.agent = str(agent)
+        self.reason = reason
+
+
+class ServerError(StagebellError):
+    """Something is wrong between this process and the Redis or Valkey server."""
+
+
+class ServerUnavailable(ServerError, ConnectionError):
+    """The server cannot be reached."""
+
+
+class ServerNotFound(ServerError, FileNotFoundError):
+    """No server program on this machine."""
+
+
+class ServerRefused(ServerError):
+    """The server answered a command with an error; `code` is its first word ("OOM", "READONLY", "NOPERM", …)."""
+
+    def __init__(self, text: str, code: str = "") -> None:
+        super().__init__(text)
+        self.code = code or text.partition(" ")[0]
+
+
+class OutcomeUnknown(ServerError):
+    """A send was interrupted and may or may not have arrived."""
+
+
+class Busy(ServerError):
+    """An inbox is full."""
+
+    def __init__(self, recipient: AgentId | str, length: int) -> None:
+        super().__init__(f"the inbox of {recipient} holds {length:,} messages and takes no more from outside: try later")
+        self.recipient = str(recipient)
+        self.length = length

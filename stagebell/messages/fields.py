@@ -1,0 +1,111 @@
+"""Reading the fields of a message that somebody else wrote: each function returns a checked value or refuses."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode
+from collections.abc import Mapping
+from typing import Any, NoReturn, cast
+
+from autogen_core import JSON_DATA_CONTENT_TYPE
+from pydantic_core import from_json
+
+from stagebell.errors import MalformedMessage
+from stagebell.messages.envelope import Kind, is_json
+from stagebell.messages.reasons import explain, shorten
+
+_KINDS: dict[str, Kind] = {"send": "send", "publish": "publish", "reply": "reply", "failure": "failure"}
+_LATEST_MS = 2**53  # whole numbers above it are not exact in every language
+_is_agent = re.compile(r"[\w\-.]+/").match
+_is_topic = re.compile(r"[\w\-.:=]+/").match
+
+Fields = Mapping[str, Any]
+
+
+def refuse(fields: Fields, reason: str) -> NoReturn:
+    """Raise MalformedMessage with the type that the fields name, if they do."""
+    name = fields.get("type")
+    raise MalformedMessage(shorten(name, 80) if type(name) is str and name else "unknown", reason) from None
+
+
+def text(fields: Fields, name: str) -> str:
+    """Return a text field; '' when it is absent or null."""
+    value = fields.get(name, "")
+    if type(value) is str:
+        return value
+    if value is None:
+        return ""
+    refuse(fields, f"{name} must be text")
+
+
+def required(fields: Fields, name: str) -> str:
+    """Return a text field that must be there."""
+    return text(fields, name) or refuse(fields, f"{name} is missing")
+
+
+def content_type(fields: Fields) -> str:
+    """Return the media type of the data; JSON by default."""
+    return text(fields, "datacontenttype") or JSON_DATA_CONTENT_TYPE
+
+
+def kind(fields: Fields) -> Kind:
+    """Return what sort of message it is."""
+    value = required(fields, "kind")
+    known = _KINDS.get(value)
+    if known is None:
+        refuse(fields, f"kind {shorten(value, 40)!r} is not one of {', '.join(_KINDS)}")
+    return known
+
+
+def chain(fields: Fields) -> tuple[str, ...]:
+    """Return the ids of the calls from which it descends."""
+    value = fields.get("chain")
+    if value is None:
+        return ()
+    if type(value) is list:
+        ids = cast(list[object], value)
+        if all(type(each) is str for each in ids):
+            return tuple(cast(list[str], ids))
+    refuse(fields, "chain must be a list of ids")
+
+
+def deadline(fields: Fields) -> int | None:
+    """Return the deadline in milliseconds since the epoch."""
+    value = fields.get("deadline")
+    if value is None or (type(value) is int and 0 <= value <= _LATEST_MS):
+        return value
+    refuse(fields, "deadline must be a whole number of milliseconds since the epoch")
+
+
+def agent(fields: Fields, name: str) -> str:
+    """Return an agent as ``type/key``; '' when absent."""
+    value = text(fields, name)
+    if value and not _is_agent(value):
+        refuse(fields, f"{name} must be an agent, type/key, its type of letters, digits, _ - .")
+    return value
+
+
+def topic(fields: Fields) -> str:
+    """Return the topic as ``type/source``; '' when absent."""
+    value = text(fields, "topic")
+    if not value or _is_topic(value):
+        return value
+    shown = repr(shorten(value, 60))
+    if "/" not in value:
+        refuse(fields, f"topic {shown} has no '/': write it as type/source, for example orders/eu")
+    refuse(fields, f"topic {shown}: the part before '/' must be one or more letters, digits or _ - . : =")
+
+
+def base64_data(fields: Fields) -> bytes:
+    """Return the data of ``data_base64``."""
+    if "data" in fields:
+        refuse(fields, "it has both data and data_base64")
+    try:
+        data = b64decode(text(fields, "data_base64"), validate=True)
+        if data and is_json(content_type(fields)):
+            from_json(data)
+    except ValueError as error:
+        if isinstance(error, MalformedMessage):
+            raise
+        refuse(fields, f"data_base64: {explain(error)}")
+    return data

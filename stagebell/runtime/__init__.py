@@ -1,0 +1,1 @@
+"""How messages travel: the engine, and the two runtimes on it."""

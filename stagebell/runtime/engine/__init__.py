@@ -1,0 +1,1 @@
+"""One engine for both runtimes: hosts agents, keeps their mailboxes, runs their turns."""

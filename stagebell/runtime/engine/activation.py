@@ -1,0 +1,122 @@
+"""An activation is an agent in memory: its instance, its mailbox, and its open turns.
+
+What holds at all times
+    - An idle agent has neither a queue nor a task: `mailbox` is made for the first message that has to wait.
+    - A serial agent's open turns form a stack. Only the top turn may be running its handler's code; every turn below
+      it awaits a call from which the turn above descends.
+    - A message is taken from the mailbox in order, except that a call which descends from the top turn passes those
+      that do not: the top turn could not end without it.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections import deque
+from typing import TYPE_CHECKING
+
+from autogen_core import Agent, AgentId
+
+from stagebell.runtime.engine.turn import Entry, Turn
+
+if TYPE_CHECKING:
+    from stagebell.runtime.engine.catalog import HostedType
+
+
+class Activation:
+    """One agent of a hosted type."""
+
+    __slots__ = ("agent", "hosted", "id", "mailbox", "making", "stored", "top")
+
+    def __init__(self, hosted: HostedType, id: AgentId) -> None:
+        self.hosted = hosted
+        self.id = id
+        self.agent: Agent | None = None
+        self.making: Future[None] | None = None
+        self.mailbox: deque[Entry] | None = None
+        self.top: Turn | None = None
+        self.stored: object = None  # what a transport keeps with the agent, such as its stored version
+
+    def push(self, entry: Entry) -> None:
+        """Let a message wait."""
+        if self.mailbox is None:
+            self.mailbox = deque()
+        self.mailbox.append(entry)
+
+    def take(self) -> Entry | None:
+        """The next message that may start now, removed from the mailbox; None when there is none."""
+        mailbox = self.mailbox
+        if not mailbox:
+            return None
+        if self.top is None or self.hosted.interleaved:
+            entry = mailbox.popleft()
+        else:
+            found = next((entry for entry in mailbox if self._nested(entry)), None)
+            if found is None:
+                return None
+            mailbox.remove(found)
+            entry = found
+        if not mailbox:
+            self.mailbox = None
+        return entry
+
+    def remove(self, entry: Entry) -> bool:
+        """Take a waiting message out; False when it does not wait any more."""
+        if self.mailbox is None or entry not in self.mailbox:
+            return False
+        self.mailbox.remove(entry)
+        return True
+
+    def has_runnable(self) -> bool:
+        """True when `take` would give a message."""
+        if not self.mailbox:
+            return False
+        return self.top is None or self.hosted.interleaved or any(map(self._nested, self.mailbox))
+
+    def has_nested(self, entry: Entry) -> bool:
+        """True when a waiting message may start although a turn is open, since that turn could not end without it."""
+        return self.top is not None and self._nested(entry)
+
+    def admits(self, caller: Turn | None) -> bool:
+        """True when a call made by `caller` could start at once."""
+        if self.hosted.interleaved:
+            return not self.mailbox
+        if self.top is None:
+            return not self.mailbox
+        return caller is not None and self.hosted.reentrant and caller.descends_from(self.top)
+
+    def push_turn(self, turn: Turn) -> None:
+        """A turn starts."""
+        if not self.hosted.interleaved:
+            turn.below = self.top
+            self.top = turn
+
+    def pop_turn(self, turn: Turn) -> None:
+        """A turn has ended."""
+        turn.closed = True
+        if self.top is turn:
+            self.top = turn.below
+        elif not self.hosted.interleaved:
+            self._unlink(turn)
+
+    def open_turns(self) -> list[Turn]:
+        """The stack of open turns, the top one first (none for interleaved agents)."""
+        turns: list[Turn] = []
+        turn = self.top
+        while turn is not None:
+            turns.append(turn)
+            turn = turn.below
+        return turns
+
+    def _nested(self, entry: Entry) -> bool:
+        top = self.top
+        if top is None or not self.hosted.reentrant or not entry.is_rpc:
+            return False
+        if entry.parent is not None:
+            return entry.parent.descends_from(top)
+        return entry.receipt is not None and entry.receipt.admitted_by(top)
+
+    def _unlink(self, turn: Turn) -> None:
+        # A turn below the top ends first when its handler was cancelled and did not wait for its calls.
+        above = next((other for other in self.open_turns() if other.below is turn), None)
+        if above is not None:
+            above.below = turn.below

@@ -1,0 +1,178 @@
+"""The agent types of a runtime: how their agents are made, and those that are in memory."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import warnings
+from asyncio import get_running_loop
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, cast
+
+from autogen_core import Agent, AgentId, AgentInstantiationContext, AgentRuntime
+from autogen_core.logging import AgentConstructionExceptionEvent
+
+from stagebell.errors import AlreadyRegistered, UnknownAgentType
+from stagebell.runtime.engine.activation import Activation
+from stagebell.runtime.engine.events import event_logger
+from stagebell.runtime.engine.options import options_of
+from stagebell.runtime.engine.ports import Storage
+
+logger = logging.getLogger("autogen_core")
+
+Factory = Callable[..., Agent | Awaitable[Agent]]
+
+
+class HostedType:
+    """An agent type that this process can run."""
+
+    def __init__(self, name: str, factory: Factory | None, expected_class: type | None) -> None:
+        options = options_of(expected_class)
+        self.name = name
+        self.factory = factory  # None: its agents were registered one by one
+        self.agent_class = expected_class
+        self.process_bound = options.process_bound or factory is None
+        self.interleaved = options.concurrency == "interleaved" or factory is None
+        self.reentrant = options.reentrancy == "chain"
+        self.storage: Storage | None = None
+        self.live: dict[str, Activation] = {}
+
+    def activation(self, agent: AgentId) -> Activation:
+        """The activation of an agent, made (still without an instance) when there is none."""
+        activation = self.live.get(agent.key)
+        if activation is None:
+            activation = self.live[agent.key] = Activation(self, agent)
+        return activation
+
+
+class Catalog:
+    """All agent types of one runtime."""
+
+    def __init__(self, runtime: AgentRuntime) -> None:
+        self._runtime = runtime
+        self.types: dict[str, HostedType] = {}
+
+    def add_factory(self, name: str, factory: Factory, expected_class: type | None) -> HostedType:
+        """Register how agents of a type are made.
+
+        Raises:
+            AlreadyRegistered: the type exists.
+        """
+        if name in self.types:
+            raise AlreadyRegistered(f"agent type {name!r} already exists in this runtime: give the second one another name")
+        hosted = self.types[name] = HostedType(name, factory, expected_class)
+        return hosted
+
+    async def add_instance(self, instance: Agent, id: AgentId) -> HostedType:
+        """Register one agent that exists already.
+
+        Raises:
+            AlreadyRegistered: the agent exists, or its type is one of factories or of another class.
+        """
+        hosted = self.types.get(id.type)
+        if hosted is None:
+            hosted = HostedType(id.type, None, type(instance))
+        elif id.key in hosted.live:
+            raise AlreadyRegistered(f"agent {id} already exists in this runtime")
+        elif hosted.factory is not None:
+            raise AlreadyRegistered(f"agent type {id.type!r} has a factory: its agents cannot be registered one by one")
+        elif hosted.agent_class is not type(instance):
+            raise AlreadyRegistered(f"all agents registered one by one as {id.type!r} must be of the same class")
+        await instance.bind_id_and_runtime(id=id, runtime=self._runtime)
+        self.types[id.type] = hosted
+        hosted.activation(id).agent = instance
+        return hosted
+
+    def hosted(self, name: str) -> HostedType:
+        """The type of this name.
+
+        Raises:
+            UnknownAgentType: it is not registered here.
+        """
+        hosted = self.types.get(name)
+        if hosted is None:
+            raise UnknownAgentType(name)
+        return hosted
+
+    def every_activation(self) -> Iterator[Activation]:
+        """Every activation, with an instance or without."""
+        for hosted in list(self.types.values()):
+            yield from list(hosted.live.values())
+
+    def live_agents(self) -> Iterator[tuple[Activation, Agent]]:
+        """Every agent in memory."""
+        for activation in self.every_activation():
+            if activation.agent is not None:
+                yield activation, activation.agent
+
+    async def agent_of(self, activation: Activation) -> Agent:
+        """The instance of an activation, made when there is none.
+
+        Raises:
+            Exception: whatever the factory or the loading of its state raised.
+        """
+        while activation.making is not None:
+            await activation.making
+        if activation.agent is not None:
+            return activation.agent
+        activation.making = made = get_running_loop().create_future()
+        try:
+            activation.agent = agent = await self._make(activation)
+            if activation.hosted.storage is not None:
+                await activation.hosted.storage.load(activation)
+            return agent
+        except BaseException:
+            activation.agent = None
+            raise
+        finally:
+            activation.making = None
+            made.set_result(None)
+
+    async def close(self) -> None:
+        """Close every agent, once, and forget it. Instances registered one by one are kept."""
+        for hosted in self.types.values():
+            closing = list(hosted.live.values())
+            if hosted.factory is not None:
+                hosted.live.clear()
+            for activation in closing:
+                if activation.agent is not None:
+                    await activation.agent.close()
+
+    async def _make(self, activation: Activation) -> Agent:
+        hosted, id = activation.hosted, activation.id
+        with AgentInstantiationContext.populate_context((self._runtime, id)):
+            try:
+                agent = await _invoke(_factory_of(hosted), self._runtime, id)
+                if hosted.agent_class is not None and not isinstance(agent, hosted.agent_class):
+                    raise ValueError(
+                        f"the factory of agent type {hosted.name!r} was registered for {hosted.agent_class.__name__} "
+                        f"and made a {type(agent).__name__}"
+                    )
+            except BaseException as error:
+                event_logger.info(AgentConstructionExceptionEvent(agent_id=id, exception=error))
+                logger.error("Error constructing agent %s", id, exc_info=True)
+                raise
+        return agent
+
+
+def _factory_of(hosted: HostedType) -> Factory:
+    if hosted.factory is None:
+        raise RuntimeError(
+            f"no agent of type {hosted.name!r} was registered under this key, and agents registered one by one are "
+            "never made: check the subscriptions of the type (skip_class_subscriptions)"
+        )
+    return hosted.factory
+
+
+async def _invoke(factory: Factory, runtime: AgentRuntime, id: AgentId) -> Agent:
+    parameters = len(inspect.signature(factory).parameters)
+    if parameters == 0:
+        made = factory()
+    elif parameters == 2:
+        warnings.warn("agent factories with two arguments are deprecated: use AgentInstantiationContext", stacklevel=2)
+        made = factory(runtime, id)
+    else:
+        raise ValueError(f"an agent factory takes no argument (or, deprecated, two); this one takes {parameters}")
+    if inspect.isawaitable(made):
+        return cast(Agent, await cast(Awaitable[Any], made))
+    return made

@@ -1,0 +1,166 @@
+"""Drive a handler's coroutine, in the task of whoever is there already.
+
+A task per turn would cost more than all the rest of a call. So the first step of a handler runs at once, in the
+caller's task (or the pump's), in a copied context. Most handlers end in that step. One that waits goes on in the same
+task: what it waits for is handed to the event loop through the caller, as a plain `await` would do. `current_task()` is
+therefore the same from the handler's first line to its last, which time-outs and cancel scopes rely on.
+
+What each interruption does
+    - The caller's task is cancelled (a time-out around the call): the handler gets the `CancelledError` where it waits.
+      When it was meant for a time-out inside the handler, the handler deals with it and goes on. Otherwise the turn's
+      token is set; a handler that goes on nevertheless is left to a task of its own after the grace, and the caller
+      gets its error.
+    - The turn's token is cancelled: the dispatcher gives the handler its grace, then cancels the task in the turn's
+      name (`turn.interrupting`); the count of cancellations is taken back here, as `asyncio.timeout` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import CancelledError, Future
+from collections.abc import Coroutine, Generator
+from contextvars import Context
+from types import coroutine
+from typing import Any, Protocol
+
+from stagebell.runtime.engine.turn import Turn, enter
+
+Step = Generator[Any, Any, Any]
+
+
+class Keeper(Protocol):
+    """The book-keeping around turns; the dispatcher."""
+
+    grace: float
+
+    def suspended(self, turn: Turn) -> None: ...
+
+    def ended(self, turn: Turn) -> None: ...
+
+    def cancel(self, turn: Turn) -> None: ...
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]: ...
+
+
+@coroutine
+def drive(keeper: Keeper, turn: Turn, work: Coroutine[Any, Any, Any], context: Context) -> Step:
+    """Run `work`, the handling of `turn`, to its end in the current task; awaitable.
+
+    Returns what `work` returns and raises what it raises. The turn must have been pushed; it is popped here.
+    """
+    try:
+        waiting = context.run(first_step, turn, work)
+    except StopIteration as stop:
+        keeper.ended(turn)
+        return stop.value
+    except BaseException:
+        keeper.ended(turn)
+        raise
+    keeper.suspended(turn)
+    return (yield from remaining_steps(keeper, turn, work, context, waiting))
+
+
+def first_step(turn: Turn, work: Coroutine[Any, Any, Any]) -> Any:
+    """Run the first step of `work` inside the turn's own context (call it with `context.run`).
+
+    Returns what the handler waits for; raises `StopIteration` with its result when it has ended.
+    """
+    enter(turn, turn.activation.id)
+    return work.send(None)
+
+
+@coroutine
+def remaining_steps(keeper: Keeper, turn: Turn, work: Coroutine[Any, Any, Any], context: Context, waiting: Any) -> Step:
+    """Go on with `work` after its first step, which left it waiting for `waiting`; awaitable."""
+    adopted = False
+    try:
+        while True:
+            try:
+                yield waiting
+            except GeneratorExit:
+                context.run(work.close)
+                raise
+            except BaseException as error:
+                waiting = context.run(work.throw, error)
+                if turn.inline and _cancellation_pending(turn):
+                    keeper.cancel(turn)
+                    waiting = yield from _linger(keeper, turn, work, context, waiting)
+                    adopted = True
+                    keeper.spawn(_adopted(keeper, turn, work, context, waiting))
+                    raise CancelledError from None
+            else:
+                waiting = context.run(work.send, None)
+    except StopIteration as stop:
+        return stop.value
+    except CancelledError:
+        if not adopted:
+            keeper.cancel(turn)
+        raise
+    except _Finished as finished:
+        return finished.value
+    finally:
+        _take_back_interruption(turn)
+        if not adopted:
+            keeper.ended(turn)
+
+
+class _Finished(BaseException):
+    """A cancelled handler ended within its grace; a generator may not let `StopIteration` through."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def _linger(keeper: Keeper, turn: Turn, work: Coroutine[Any, Any, Any], context: Context, waiting: Any) -> Step:
+    """Let a cancelled handler go on in the caller's task for its grace; return what it waits for after that."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + (0.0 if turn.interrupting else keeper.grace)
+    while True:
+        if waiting is None:
+            yield None
+        elif not (yield from _done_before(loop, waiting, deadline)):
+            return waiting
+        try:
+            waiting = context.run(work.send, None)
+        except StopIteration as stop:
+            raise _Finished(stop.value) from None
+
+
+def _done_before(loop: asyncio.AbstractEventLoop, waiting: Future[Any], deadline: float) -> Generator[Any, Any, bool]:
+    waiting._asyncio_future_blocking = False
+    waker: Future[None] = loop.create_future()
+
+    def wake(_: object = None) -> None:
+        if not waker.done():
+            waker.set_result(None)
+
+    waiting.add_done_callback(wake)
+    timer = loop.call_at(deadline, wake)
+    try:
+        yield from waker
+    except CancelledError:
+        return False  # cancelled once more: the caller has waited enough
+    finally:
+        timer.cancel()
+        waiting.remove_done_callback(wake)
+    return waiting.done()
+
+
+@coroutine
+def _adopted(keeper: Keeper, turn: Turn, work: Coroutine[Any, Any, Any], context: Context, waiting: Any) -> Step:
+    """Go on with a turn whose caller has left, in a task of its own; its result goes nowhere."""
+    turn.task, turn.inline, turn.interrupting = asyncio.current_task(), False, False
+    if waiting is not None:
+        waiting._asyncio_future_blocking = True
+    return (yield from remaining_steps(keeper, turn, work, context, waiting))
+
+
+def _cancellation_pending(turn: Turn) -> bool:
+    """True when the task was cancelled for somebody outside the handler, who still waits for it to take effect."""
+    return turn.task is not None and turn.task.cancelling() > turn.cancelling_before
+
+
+def _take_back_interruption(turn: Turn) -> None:
+    if turn.interrupting and turn.task is not None:
+        turn.interrupting = False
+        turn.task.uncancel()

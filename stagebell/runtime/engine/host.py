@@ -1,0 +1,274 @@
+"""What both runtimes share of AutoGen's `AgentRuntime`: agent types, serializers, and calls that stay in memory."""
+
+from __future__ import annotations
+
+import logging
+from asyncio import CancelledError, get_running_loop
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import copy_context
+from typing import Any, TypeVar, cast
+
+from autogen_core import (
+    Agent,
+    AgentId,
+    AgentRuntime,
+    AgentType,
+    CancellationToken,
+    InterventionHandler,
+    MessageSerializer,
+    TopicId,
+)
+from opentelemetry.trace import TracerProvider
+
+from stagebell.errors import CallCycleError, CallDepthExceeded, StagebellError, Undeliverable, UnknownAgentType
+from stagebell.messages.registry import TypeRegistry
+from stagebell.runtime.engine.activation import Activation
+from stagebell.runtime.engine.calls import find_cycle
+from stagebell.runtime.engine.catalog import Catalog, HostedType
+from stagebell.runtime.engine.dispatch import Dispatcher
+from stagebell.runtime.engine.drive import drive
+from stagebell.runtime.engine.events import Events
+from stagebell.runtime.engine.interventions import Interventions
+from stagebell.runtime.engine.outcome import require_handler
+from stagebell.runtime.engine.performer import Performer
+from stagebell.runtime.engine.ports import Delivery
+from stagebell.runtime.engine.turn import Entry, Turn, current_turn
+
+logger = logging.getLogger("stagebell")
+
+T = TypeVar("T", bound=Agent)
+
+# A call runs on its caller's stack; every so many levels it goes to a task of its own, so that a long chain of calls
+# meets our limit and not the interpreter's.
+_LEVELS_PER_TASK = 8
+
+
+class Host:
+    """Base of both runtimes.
+
+    Args:
+        intervention_handlers: see AutoGen's `InterventionHandler`; each sees what the one before it returned.
+        tracer_provider: where spans go; without one, the application's global provider, if it has set one.
+        cancel_grace: seconds that a cancelled handler may go on before its task is cancelled.
+        max_call_depth: how long a chain of calls may grow.
+        warn_after: seconds after which a turn that waits, with no call open, is reported with its stack.
+    """
+
+    def __init__(
+        self,
+        *,
+        intervention_handlers: Sequence[InterventionHandler] | None,
+        tracer_provider: TracerProvider | None,
+        cancel_grace: float,
+        max_call_depth: int,
+        warn_after: float,
+    ) -> None:
+        self._registry = TypeRegistry()
+        self._events = Events(self._describe, tracer_provider)
+        self._interventions = Interventions(intervention_handlers, self._events)
+        self._catalog = Catalog(cast(AgentRuntime, self))
+        performer = Performer(self._catalog, self._events, self._interventions, self._on_publish_error)
+        self._dispatcher = Dispatcher(self._catalog, performer, grace=cancel_grace, warn_after=warn_after)
+        self._max_call_depth = max_call_depth
+
+    # -- agent types and their agents
+
+    async def register_factory(
+        self,
+        type: str | AgentType,
+        agent_factory: Callable[[], T | Awaitable[T]],
+        *,
+        expected_class: type[T] | None = None,
+    ) -> AgentType:
+        """Register how agents of a type are made; usually called through `RoutedAgent.register`.
+
+        Raises:
+            AlreadyRegistered: this runtime has the type.
+        """
+        agent_type = AgentType(type) if isinstance(type, str) else type
+        hosted = self._catalog.add_factory(agent_type.type, agent_factory, expected_class)
+        await self._hosted(hosted)
+        return agent_type
+
+    async def register_agent_instance(self, agent_instance: Agent, agent_id: AgentId) -> AgentId:
+        """Register one agent that exists already; it lives in this process.
+
+        Raises:
+            AlreadyRegistered: the agent exists, or its type has a factory or agents of another class.
+        """
+        is_new = agent_id.type not in self._catalog.types
+        hosted = await self._catalog.add_instance(agent_instance, agent_id)
+        if is_new:
+            await self._hosted(hosted)
+        return agent_id
+
+    async def _hosted(self, hosted: HostedType) -> None:
+        """A type was registered here."""
+
+    async def get(
+        self, id_or_type: AgentId | AgentType | str, /, key: str = "default", *, lazy: bool = True
+    ) -> AgentId:
+        """The id of an agent; with `lazy=False` the agent is made now."""
+        if isinstance(id_or_type, AgentId):
+            agent = id_or_type
+        else:
+            agent = AgentId(id_or_type if isinstance(id_or_type, str) else id_or_type.type, key)
+        if not lazy:
+            await self._agent(agent)
+        return agent
+
+    def add_message_serializer(self, serializer: MessageSerializer[Any] | Sequence[MessageSerializer[Any]]) -> None:
+        """Make message types known.
+
+        Raises:
+            TypeConflict: another class is known under the same wire name.
+        """
+        self._registry.add(serializer)
+
+    async def try_get_underlying_agent_instance(self, id: AgentId, type: type[T] = Agent) -> T:  # noqa: A002
+        """The Python object of an agent, made when there is none; for tests and inspection.
+
+        Raises:
+            UnknownAgentType: its type is not registered here.
+            TypeError: it is not a `type`.
+        """
+        agent = await self._agent(id)
+        if not isinstance(agent, type):
+            raise TypeError(f"agent {id} is not a {type.__name__}, it is a {agent.__class__.__name__}")
+        return agent
+
+    async def _agent(self, id: AgentId) -> Agent:
+        return await self._catalog.agent_of(self._catalog.hosted(id.type).activation(id))
+
+    # -- messages that stay in memory
+
+    async def _call_here(
+        self,
+        message: Any,
+        recipient: AgentId,
+        sender: AgentId | None,
+        token: CancellationToken | None,
+        message_id: str | None,
+    ) -> Any:
+        hosted = self._catalog.types.get(recipient.type)
+        if hosted is None:
+            raise Undeliverable(recipient, f"agent type {recipient.type!r} is not registered in this runtime")
+        if token is not None and token.is_cancelled():
+            raise CancelledError
+        activation = hosted.live.get(recipient.key) or hosted.activation(recipient)
+        caller = self._caller()
+        agent = activation.agent
+        if agent is None or not self._dispatcher.started or self._watched or not self._may_inline(activation, caller):
+            return await self._call_queued(activation, message, sender, token, message_id, caller)
+        turn = Turn(activation, caller, sender, None, True, token, message_id)
+        turn.inline = True
+        activation.push_turn(turn)
+        result = await drive(self._dispatcher, turn, agent.on_message(message, turn), copy_context())
+        if result is None:
+            require_handler(agent, message, turn)
+        return result
+
+    def _may_inline(self, activation: Activation, caller: Turn | None) -> bool:
+        if caller is not None and caller.depth % _LEVELS_PER_TASK == _LEVELS_PER_TASK - 1:
+            return False
+        return activation.admits(caller)
+
+    async def _call_queued(
+        self,
+        activation: Activation,
+        message: Any,
+        sender: AgentId | None,
+        token: CancellationToken | None,
+        message_id: str | None,
+        caller: Turn | None,
+    ) -> Any:
+        loop, dispatcher = get_running_loop(), self._dispatcher
+        self._refuse_endless(activation, caller)
+        entry = Entry(
+            message,
+            copy_context(),
+            sender=sender,
+            is_rpc=True,
+            token=token,
+            message_id=message_id,
+            parent=caller,
+            reply=loop.create_future(),
+        )
+        entry.activation = activation
+        if caller is not None:
+            caller.calls = caller.calls or []
+            caller.calls.append(entry)
+        dispatcher.link(loop, entry)
+        dispatcher.enqueue(activation, entry)
+        try:
+            assert entry.reply is not None
+            return await entry.reply
+        except CancelledError:
+            if not dispatcher.withdraw(entry) and entry.turn is not None:
+                dispatcher.cancel(entry.turn)
+            raise
+        finally:
+            dispatcher.unlink(entry)
+            if caller is not None and caller.calls and entry in caller.calls:
+                caller.calls.remove(entry)
+
+    def _refuse_endless(self, activation: Activation, caller: Turn | None) -> None:
+        if caller is None:
+            return
+        if caller.depth + 1 > self._max_call_depth:
+            raise CallDepthExceeded(activation.id, caller.depth + 1, self._max_call_depth)
+        if activation.top is not None and not activation.hosted.interleaved:
+            cycle = find_cycle(caller, activation)
+            if cycle is not None:
+                raise CallCycleError(cycle)
+
+    def _publish_here(
+        self,
+        message: Any,
+        topic: TopicId,
+        recipients: Sequence[AgentId],
+        sender: AgentId | None,
+        token: CancellationToken | None,
+        message_id: str | None,
+        delivery: Delivery | None = None,
+    ) -> None:
+        entry = Entry(
+            message,
+            copy_context(),
+            sender=sender,
+            topic_id=topic,
+            token=token,
+            message_id=message_id,
+            delivery=delivery,
+        )
+        types, enqueue = self._catalog.types, self._dispatcher.enqueue
+        for agent in recipients:
+            hosted = types.get(agent.type)
+            if hosted is None:
+                error = UnknownAgentType(agent.type)
+                logger.error("a subscription maps %s to an agent that cannot be made: %s", topic, error)
+                self._on_publish_error(error)
+                continue
+            enqueue(hosted.live.get(agent.key) or hosted.activation(agent), entry)
+
+    # -- small parts
+
+    def _caller(self) -> Turn | None:
+        """The turn of this runtime whose handler's code is running."""
+        turn = current_turn.get()
+        if turn is None or turn.closed or self._catalog.types.get(turn.activation.hosted.name) is not turn.activation.hosted:
+            return None
+        return turn
+
+    @property
+    def _watched(self) -> bool:
+        return self._interventions.active or self._events.wanted
+
+    def _on_publish_error(self, error: BaseException) -> None:
+        """A handler of a publish raised."""
+
+    def _describe(self, message: Any) -> str:
+        try:
+            return self._registry.encode(message).data.decode("utf-8", "replace")
+        except (StagebellError, ValueError):
+            return "Message could not be serialized"

@@ -1,0 +1,121 @@
+"""What happens in a turn that was taken from a mailbox: make the agent, handle the message, settle the outcome."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from autogen_core import Agent
+from autogen_core.logging import DeliveryStage, MessageKind
+from opentelemetry.trace import SpanKind
+
+from stagebell.errors import CantHandle
+from stagebell.runtime.engine.catalog import Catalog
+from stagebell.runtime.engine.events import Events
+from stagebell.runtime.engine.interventions import Interventions
+from stagebell.runtime.engine.outcome import handle, require_handler, set_error, set_result
+from stagebell.runtime.engine.turn import Entry, Turn
+
+logger = logging.getLogger("autogen_core")
+
+
+class Performer:
+    """Runs the messages of one runtime. `on_error` hears of each publish whose handler raised."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        events: Events,
+        interventions: Interventions,
+        on_error: Callable[[BaseException], None],
+    ) -> None:
+        self.catalog = catalog
+        self._events = events
+        self._interventions = interventions
+        self._on_error = on_error
+
+    @property
+    def watched(self) -> bool:
+        """True when events, spans or interventions are wanted."""
+        return self._interventions.active or self._events.wanted
+
+    async def perform(self, turn: Turn, entry: Entry) -> None:
+        """Handle one message and settle its outcome. Raises nothing but what ends the process."""
+        activation = turn.activation
+        try:
+            agent = activation.agent or await self.catalog.agent_of(activation)
+            if entry.receipt is not None:
+                entry.receipt.begin(turn)
+            if self.watched:
+                result = await self._handle_observed(turn, entry)
+            else:
+                result = await handle(agent, entry.message, turn)
+            if entry.is_rpc and self._interventions.active:
+                result = await self._interventions.on_response(result, activation.id, entry.sender)
+        except BaseException as error:
+            await self._failed(turn, entry, error)
+        else:
+            await self._succeeded(turn, entry, result)
+
+    async def finish(self, turn: Turn, agent: Agent, entry: Entry, rest: Awaitable[Any]) -> None:
+        """Await the rest of a handler that nobody watches, and settle its outcome."""
+        try:
+            result = await rest
+        except BaseException as error:
+            self.settle_error(turn, entry, error)
+        else:
+            self.settle(turn, agent, entry, result)
+
+    def settle(self, turn: Turn, agent: Agent, entry: Entry, result: Any) -> None:
+        """Answer the caller, if there is one."""
+        if result is None and entry.is_rpc:
+            try:
+                require_handler(agent, entry.message, turn)
+            except CantHandle as error:
+                set_error(entry.reply, error)
+                return
+        set_result(entry.reply, result)
+
+    def settle_error(self, turn: Turn, entry: Entry, error: BaseException) -> None:
+        """Give the caller its error, or report that of a publish."""
+        if entry.is_rpc:
+            set_error(entry.reply, error)
+        else:
+            logger.error("Error processing publish message for %s", turn.activation.id, exc_info=error)
+            self._on_error(error)
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise error
+
+    def discard(self, entry: Entry, error: BaseException) -> None:
+        """A waiting message will not be handled here."""
+        if entry.receipt is not None:
+            entry.receipt.drop()
+        set_error(entry.reply, error)
+
+    async def _handle_observed(self, turn: Turn, entry: Entry) -> Any:
+        activation, kind = turn.activation, MessageKind.DIRECT if entry.is_rpc else MessageKind.PUBLISH
+        assert activation.agent is not None
+        receiver = activation.id if entry.is_rpc else None
+        self._events.message(entry.message, kind, DeliveryStage.DELIVER, entry.sender, receiver)
+        context = self._events.context_attribute(entry.sender, entry.topic_id, entry.is_rpc, turn.message_id)
+        with self._events.span("process", activation.id, SpanKind.CONSUMER, message_context=context):
+            result = await handle(activation.agent, entry.message, turn)
+        if entry.is_rpc:
+            self._events.message(result, MessageKind.RESPOND, DeliveryStage.SEND, activation.id, entry.sender)
+        return result
+
+    async def _succeeded(self, turn: Turn, entry: Entry, result: Any) -> None:
+        if entry.receipt is not None:
+            await entry.receipt.commit(turn, result)
+        set_result(entry.reply, result)
+        if entry.delivery is not None:
+            entry.delivery.delivered(turn, None)
+
+    async def _failed(self, turn: Turn, entry: Entry, error: BaseException) -> None:
+        self._events.failed(entry.message, turn.activation.id, error)
+        if entry.delivery is not None:
+            entry.delivery.delivered(turn, error)
+        if entry.receipt is not None:
+            await entry.receipt.fail(turn, error)
+        self.settle_error(turn, entry, error)

@@ -1,0 +1,49 @@
+"""What the engine asks of a transport. The in-memory runtime needs none of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from autogen_core import MessageContext
+
+if TYPE_CHECKING:
+    from stagebell.runtime.engine.activation import Activation
+    from stagebell.runtime.engine.turn import Turn
+
+
+class Receipt(Protocol):
+    """What a transport keeps for one message that it brought, to settle it when the turn ends."""
+
+    def admitted_by(self, turn: Turn) -> bool:
+        """True when the message descends from a call that `turn` is awaiting."""
+        ...
+
+    def begin(self, turn: Turn) -> None:
+        """The turn starts; called after the agent is in memory and before its handler runs."""
+        ...
+
+    async def commit(self, turn: Turn, result: Any) -> None:
+        """The handler returned `result`."""
+        ...
+
+    async def fail(self, turn: Turn, error: BaseException) -> None:
+        """The handler, or the making of the agent, raised `error`."""
+        ...
+
+    def drop(self) -> None:
+        """The engine forgot the message without running it; it stays where it came from."""
+        ...
+
+
+class Delivery(Protocol):
+    """Told when one of the subscribers of a publish has handled it."""
+
+    def delivered(self, turn: MessageContext, error: BaseException | None) -> None: ...
+
+
+class Storage(Protocol):
+    """Where an agent that is not in memory comes from."""
+
+    async def load(self, activation: Activation) -> None:
+        """Bring the stored state into the agent that was just made."""
+        ...

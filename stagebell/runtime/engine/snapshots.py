@@ -1,0 +1,48 @@
+"""The state of many agents as one mapping `{"type/key": state}`, the form that AutoGen's runtime uses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from autogen_core import Agent, AgentId
+
+from stagebell.errors import MalformedState
+from stagebell.runtime.engine.catalog import Catalog
+from stagebell.runtime.engine.options import saves_state
+
+
+async def state_of(agent: Agent) -> dict[str, Any]:
+    """The state of one agent; empty for a class that has no `save_state` of its own."""
+    return dict(await agent.save_state()) if saves_state(type(agent)) else {}
+
+
+async def load_into(agent: Agent, state: Mapping[str, Any]) -> None:
+    """Load a state into an agent; one that saves none is left alone when there is nothing to load."""
+    if state or saves_state(type(agent)):
+        await agent.load_state(state)
+
+
+async def save_live(catalog: Catalog) -> dict[str, dict[str, Any]]:
+    """The state of every agent in memory, as it is now."""
+    return {str(activation.id): await state_of(agent) for activation, agent in catalog.live_agents()}
+
+
+def parse_snapshot(snapshot: Mapping[str, Any]) -> list[tuple[AgentId, Mapping[str, Any]]]:
+    """The agents and states of a snapshot.
+
+    Raises:
+        MalformedState: it is not a mapping of "type/key" to mappings.
+    """
+    parsed: list[tuple[AgentId, Mapping[str, Any]]] = []
+    if not isinstance(cast(object, snapshot), Mapping):
+        raise MalformedState("a runtime", f"expected a mapping of 'type/key' to states, got {type(snapshot).__name__}")
+    for name, state in snapshot.items():
+        if not isinstance(state, Mapping):
+            raise MalformedState(name, f"expected a mapping, got {type(state).__name__}")
+        try:
+            agent = AgentId.from_str(name)
+        except ValueError as error:
+            raise MalformedState(name, str(error)) from None
+        parsed.append((agent, cast("Mapping[str, Any]", state)))
+    return parsed

@@ -1,0 +1,49 @@
+"""Report a turn that waits for something which nobody will ever set."""
+
+from __future__ import annotations
+
+import logging
+from asyncio import AbstractEventLoop
+from collections.abc import Collection
+from io import StringIO
+
+from stagebell.runtime.engine.turn import Turn
+
+logger = logging.getLogger("stagebell")
+
+
+class Watch:
+    """Warns, once a turn, with the stack, about turns open for longer than `warn_after` seconds with no call open."""
+
+    def __init__(self, turns: Collection[Turn], warn_after: float) -> None:
+        self._turns = turns
+        self._warn_after = warn_after
+        self._watching = False
+
+    def keep(self, loop: AbstractEventLoop) -> None:
+        """Watch as long as there are open turns."""
+        if not self._watching:
+            self._watching = True
+            loop.call_later(self._warn_after, self._look, loop)
+
+    def _look(self, loop: AbstractEventLoop) -> None:
+        self._watching = False
+        now = loop.time()
+        for turn in list(self._turns):
+            if turn.suspended_at is not None and not turn.calls and not turn.warned:
+                if now - turn.suspended_at >= self._warn_after:
+                    turn.warned = True
+                    self._warn(turn, now - turn.suspended_at)
+        if self._turns:
+            self.keep(loop)
+
+    def _warn(self, turn: Turn, seconds: float) -> None:
+        stack = StringIO()
+        if turn.task is not None:
+            turn.task.print_stack(limit=20, file=stack)
+        logger.warning(
+            "a turn of %s has waited %.0f s and no call of it is open; what it waits for may never come:\n%s",
+            turn.activation.id,
+            seconds,
+            stack.getvalue(),
+        )

@@ -1,0 +1,59 @@
+#!lua flags=allow-oom
+-- End a turn that failed: no state of its own, no outputs; a failure as reply, and a dead letter if there is a reason.
+-- KEYS own hold inbox state_or_parent run journal savepoints dlq reply_key reply_own ids
+-- ARGV tok agent entry_id turn_id mode field reply_mode reply_field reply reply_turn reply_tag known_savepoints
+--      known_parent_savepoints reason bell_head left_open_stream n_left k…
+-- returns {'OK', version, parent's count of savepoints} | {'FENCED'} | {'DUP'} | {'STALE'} | {'BADKEY', key} | {'BADARGS'}
+-- Touches keys that are found only here and so not declared, as commit does.
+--
+-- The last savepoint becomes the state (nested: the parent's savepoint), since others have seen what the nested turns
+-- did. The dead letter keeps the entry's own fields, and in_id, reason, attempts and at (ms).
+-- The checks are those of commit; the state's version is not one of them, for nothing was built on it.
+--@include checks
+--@include clock
+--@include fence
+--@include entry
+--@include bell
+--@include answer
+local mode, turn, n_left = ARGV[5], ARGV[4], tonumber(ARGV[17])
+local modes = {root = true, plain = true, nested = true}
+if not modes[mode] or not n_left or #ARGV ~= 17 + n_left or #KEYS ~= 11
+  or (n_left > 0 and ARGV[16] == '') then return {'BADARGS'} end
+
+local right = standing(KEYS[1], KEYS[2], ARGV[1], ARGV[2])
+if not right then return refuse({'FENCED'}) end
+local input = entry(KEYS[3], ARGV[3], turn)
+if not input then return refuse({'DUP'}) end
+local parent = mode == 'nested' and count(KEYS[4], '#n') or 0
+if count(KEYS[7], '#n') < tonumber(ARGV[12]) or parent < tonumber(ARGV[13]) then return refuse({'STALE'}) end
+local last = field(KEYS[7], 'last')
+local saved = mode ~= 'plain' and last and field(KEYS[7], last)
+local v = mode == 'root' and count(KEYS[4], 'v') or 0
+expect(KEYS[6], 'hash')
+expect(KEYS[8], 'stream')
+expect(KEYS[11], 'set')
+local attempts = field(KEYS[5], turn) or '0'
+local open, replies = open_call(ARGV[7], KEYS[9], ARGV[8])
+local left = {}
+for i = 1, n_left do left[i] = ARGV[17 + i] end
+if bad then return refuse() end
+
+-- nothing has been written so far; nothing below can fail
+if ARGV[14] ~= '' then
+  redis.call('XADD', KEYS[8], '*', 'in_id', ARGV[3], 'reason', ARGV[14], 'attempts', attempts, 'at',
+    string.format('%d', now_ms('')), unpack(input))
+end
+redis.call('XDEL', KEYS[3], ARGV[3])
+redis.call('HDEL', KEYS[5], turn)
+if saved and mode == 'root' then
+  v = v + 1
+  if v == 1 then redis.call('SADD', KEYS[11], ARGV[2]) end
+  redis.call('HSET', KEYS[4], 'v', v, 'd', saved)
+elseif saved then
+  parent = parent + 1
+  redis.call('HSET', KEYS[4], ARGV[6], saved, 'last', ARGV[6], '#n', parent)
+end
+if right == 'hold' and mode ~= 'nested' then redis.call('HDEL', KEYS[2], ARGV[2]) end
+forget(KEYS[6], KEYS[7], turn, left, ARGV[16])
+answer(ARGV[7], KEYS[9], KEYS[10], ARGV[8], ARGV[10], ARGV[11], ARGV[9], ARGV[15], open, replies)
+return {'OK', tostring(v), parent}

@@ -1,0 +1,48 @@
+-- How the outcome of a call reaches the one who waits for it.
+local REPLIES, REPLIES_MS, LEFT_OPEN_MS = 10000, 3600000, 86400000
+
+-- to_stream(key, call, payload): to a reader outside of turns
+local function to_stream(key, call, payload)
+  redis.pcall('XADD', key, 'MAXLEN', '~', REPLIES, '*', 'k', 'rep', 'j', call, 'e', payload)
+  redis.pcall('PEXPIRE', key, REPLIES_MS)
+end
+
+-- open_call(mode, key, k): the caller's entry for this call ('S…' open, 'F…' left open by a turn that ended,
+-- false: nobody waits) and its count of replies; checks the key for both ways of replying
+local function open_call(mode, key, k)
+  if mode == 'journal' then return field(key, k), count(key, '#r') end
+  if mode == 'stream' then expect(key, 'stream') end
+  return false, 0
+end
+
+-- answer(mode, key, own, k, turn, tag, payload, head, open, replies): nothing in here can fail
+local function answer(mode, key, own, k, turn, tag, payload, head, open, replies)
+  if mode == 'stream' then to_stream(key, k, payload) end
+  if not open then return end
+  local state = string.sub(open, 1, 1)
+  if state == 'S' then
+    redis.call('HSET', key, k, 'R' .. string.sub(open, 2, 9) .. payload, '#r', replies + 1)
+    local owner = owner_of(own)
+    if owner then ring(head, owner, payload, 'k', 'rep', 'p', tag, 't', turn, 'j', k) end
+  elseif state == 'F' then
+    redis.call('HDEL', key, k)
+    to_stream(string.sub(open, 10), turn .. '.' .. k, payload)
+  end
+end
+
+-- forget(journal, savepoints, turn, left, stream): delete what an ended turn kept. A call that is still awaited
+-- by a task of it goes on: its reply goes, now or when it comes, to the worker's own stream.
+local function forget(journal, savepoints, turn, left, stream)
+  local calls = {}
+  for _, k in ipairs(left) do calls[k] = redis.call('HGET', journal, k) end
+  redis.call('DEL', journal, savepoints)
+  for k, call in pairs(calls) do
+    local state = call and string.sub(call, 1, 1)
+    if state == 'R' then
+      to_stream(stream, turn .. '.' .. k, string.sub(call, 10))
+    elseif state == 'S' then
+      redis.call('HSET', journal, k, 'F' .. string.sub(call, 2, 9) .. stream)
+      redis.call('PEXPIRE', journal, LEFT_OPEN_MS)
+    end
+  end
+end

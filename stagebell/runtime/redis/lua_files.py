@@ -1,0 +1,51 @@
+"""The Lua scripts as the server gets them: read from `lua/`, includes put in, named by their hash."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from importlib.resources import files
+
+_INCLUDE = re.compile(r"^--@include (\w+)\n", re.MULTILINE)
+_LUA = files("stagebell.runtime.redis") / "lua"
+
+NAMES = (
+    "acquire",
+    "begin",
+    "break_hold",
+    "call",
+    "claim_type",
+    "commit",
+    "fail",
+    "fanout",
+    "idle",
+    "register",
+    "release",
+    "renew",
+    "send",
+    "withdraw",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """One script; with a synchronous client: `client.script_load(s.source)`, `client.evalsha(s.sha, n, …)`.
+
+    `text` is the file as it stands, `source` what the server gets, `sha` how EVALSHA calls it.
+    """
+
+    name: str
+    text: str
+    source: str
+    sha: str
+
+
+def _read(name: str) -> Script:
+    text = (_LUA / f"{name}.lua").read_text("utf-8")
+    source = _INCLUDE.sub(lambda m: (_LUA / "lib" / f"{m[1]}.lua").read_text("utf-8"), text)
+    return Script(name, text, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
+
+
+SCRIPTS: dict[str, Script] = {name: _read(name) for name in NAMES}
+SOURCES: dict[str, str] = {script.sha: script.source for script in SCRIPTS.values()}

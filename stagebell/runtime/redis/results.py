@@ -1,0 +1,173 @@
+"""What the scripts answer, as values. Ids and tokens are str, payloads stay bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+CallStatus = Literal[
+    "SENT", "PENDING", "REPLY", "FENCED", "GONE", "STALE", "CHANGED", "STALE_REGISTRY", "BADKEY", "BADARGS"
+]
+EndStatus = Literal["OK", "FENCED", "DUP", "STALE", "STALE_REGISTRY", "BADKEY", "BADARGS"]
+SendStatus = Literal["OK", "STALE_REGISTRY", "BUSY", "BADKEY", "BADARGS"]
+FanoutStatus = Literal["OK", "FENCED", "GONE", "STALE_REGISTRY", "BADKEY", "BADARGS"]
+
+
+class Grant(NamedTuple):
+    """The partition is ours: by this token, after that one; `held` agents still run at a former owner."""
+
+    token: str
+    epoch: int
+    previous: str
+    held: tuple[str, ...]
+
+
+class Taken(NamedTuple):
+    """The partition belongs to another worker, whose lease lasts that many milliseconds more."""
+
+    owner: str
+    remaining_ms: int
+
+
+class SendReply(NamedTuple):
+    """Outcome of a send: entry `ids`, one per destination, or why nothing was sent.
+
+    `busy` is the index of the destination whose inbox is full and its length, `detail` the present version
+    (STALE_REGISTRY) or the key of a wrong type (BADKEY).
+    """
+
+    status: SendStatus
+    ids: tuple[str, ...] = ()
+    busy: tuple[int, int] = (-1, 0)
+    detail: str = ""
+
+
+class CallReply(NamedTuple):
+    """Where a call stands; `replies` and `savepoints` are what the turn must know from now on.
+
+    `savepoint`: the agent's state after nested turns during this call, empty if there were none.
+    `reply` with REPLY; `entry_id` of the request with SENT and PENDING; `detail` is the recorded digest
+    (CHANGED), the present version (STALE_REGISTRY) or the key of a wrong type (BADKEY).
+    """
+
+    status: CallStatus
+    replies: int = 0
+    savepoints: int = 0
+    savepoint: bytes = b""
+    reply: bytes = b""
+    entry_id: str = ""
+    detail: str = ""
+
+
+class EndReply(NamedTuple):
+    """Outcome of `commit` and `fail`: the state's version now in the store, where the script knows it.
+
+    `detail` is the registry's present version (STALE_REGISTRY) or the key of a wrong type (BADKEY);
+    `parent_savepoints`, of a nested turn that failed, is the parent's count of savepoints now.
+    """
+
+    status: EndStatus
+    version: int = 0
+    detail: str = ""
+    parent_savepoints: int = 0
+
+
+class FanoutReply(NamedTuple):
+    """Outcome of a fan-out; `detail` as in SendReply."""
+
+    status: FanoutStatus
+    detail: str = ""
+
+
+class Registered(NamedTuple):
+    """The registry's version, whether this request changed it, and each field's value now ('' if none)."""
+
+    version: int
+    changed: bool
+    values: tuple[str, ...]
+
+
+class Claim(NamedTuple):
+    """A process-bound type: `held` by this worker, or by `holder`; or the type is not process-bound.
+
+    In the last case `other` is the value that stands in the registry.
+    """
+
+    held: bool
+    version: int = 0
+    holder: str = ""
+    other: str = ""
+
+
+def _text(value: bytes) -> str:
+    return value.decode()
+
+
+def read_acquire(raw: Sequence[Any]) -> Grant | Taken:
+    """The answer of `acquire`."""
+    if raw[0] == 0:
+        return Taken(_text(raw[1]), raw[2])
+    return Grant(_text(raw[1]), raw[2], _text(raw[3]), tuple(map(_text, raw[4:])))
+
+
+def read_send(raw: Sequence[Any]) -> SendReply:
+    """The answer of `send`."""
+    status: Any = _text(raw[0])
+    match status:
+        case "OK":
+            return SendReply(status, tuple(map(_text, raw[1:])))
+        case "BUSY":
+            return SendReply(status, busy=(raw[1] - 1, raw[2]))
+        case _:
+            return SendReply(status, detail=_text(raw[1]) if len(raw) > 1 else "")
+
+
+def read_call(raw: Sequence[Any]) -> CallReply:
+    """The answer of `call`."""
+    status: Any = _text(raw[0])
+    match status:
+        case "SENT":
+            return CallReply(status, raw[1], raw[2], entry_id=_text(raw[3]))
+        case "PENDING":
+            return CallReply(status, raw[1], raw[2], raw[3], entry_id=_text(raw[4]))
+        case "REPLY":
+            return CallReply(status, raw[1], raw[2], raw[3], reply=raw[4])
+        case _:
+            return CallReply(status, detail=_text(raw[1]) if len(raw) > 1 else "")
+
+
+def read_end(raw: Sequence[Any]) -> EndReply:
+    """The answer of `commit` and `fail`."""
+    status: Any = _text(raw[0])
+    if status in ("STALE_REGISTRY", "BADKEY"):
+        return EndReply(status, detail=_text(raw[1]))
+    return EndReply(
+        status, int(raw[1]) if len(raw) > 1 else 0, parent_savepoints=raw[2] if len(raw) > 2 else 0
+    )
+
+
+def read_fanout(raw: Sequence[Any]) -> FanoutReply:
+    """The answer of `fanout`."""
+    status: Any = _text(raw[0])
+    return FanoutReply(status, _text(raw[1]) if len(raw) > 1 else "")
+
+
+def read_register(raw: Sequence[Any]) -> Registered:
+    """The answer of `register`."""
+    return Registered(raw[0], raw[1] == 1, tuple(map(_text, raw[2:])))
+
+
+def read_claim(raw: Sequence[Any]) -> Claim:
+    """The answer of `claim_type`."""
+    match raw[0]:
+        case 1:
+            return Claim(True, version=raw[1])
+        case 0:
+            return Claim(False, holder=_text(raw[1]))
+        case _:
+            return Claim(False, other=_text(raw[1]))
+
+
+def read_flag(raw: int) -> bool:
+    """The answer of scripts that say 1 or 0."""
+    return raw == 1
