@@ -183,7 +183,7 @@ class UnknownVersion(MessageError):
 
     def __init__(self, version: int) -> None:
         super().__init__(
-            f"the message has version {version} of the wire format, which this program does not know: update it"
+            f"the message has version {version} of the wire format, unknown to this program: update it"
         )
         self.version = version
 

@@ -8,5 +8,6 @@ Everything here is pure: no clock, no socket, no await.
     registry    message class ↔ wire name ↔ bytes
     wire_types  how one class is written and read (used by the registry)
     failure     exception ↔ bytes
+    fields      the checks of single fields (used by the codec)
     reasons     an error's reason in a few words
 """

@@ -79,6 +79,7 @@ def unpack(raw: bytes | str) -> Envelope:
     """
     fields, data = _split(raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else raw)
     _check_version(fields.get("v"))
+    fields = read.check_types(fields)
     envelope = Envelope(
         id=read.required(fields, "id"),
         type=read.required(fields, "type"),
@@ -88,11 +89,11 @@ def unpack(raw: bytes | str) -> Envelope:
         to=read.agent(fields, "to"),
         sender=read.agent(fields, "from"),
         topic=read.topic(fields),
-        reply=read.text(fields, "reply"),
+        reply=fields.get("reply", ""),
         chain=read.chain(fields),
         deadline=read.deadline(fields),
-        time=read.text(fields, "time"),
-        traceparent=read.text(fields, "traceparent"),
+        time=fields.get("time", ""),
+        traceparent=fields.get("traceparent", ""),
     )
     if envelope.kind == "send" and not envelope.to:
         read.refuse(fields, "to is missing")
@@ -101,7 +102,7 @@ def unpack(raw: bytes | str) -> Envelope:
     return envelope
 
 
-def _split(raw: bytes) -> tuple[dict[str, Any], bytes | None]:
+def _split(raw: bytes) -> tuple[read.Fields, bytes | None]:
     """Return the fields, and the bytes of the data where they could be cut out of `raw` as they stand.
 
     The cut is safe. The part before it is an object once closed, so the cut is at the top level and outside
@@ -123,13 +124,13 @@ def _split(raw: bytes) -> tuple[dict[str, Any], bytes | None]:
     return _parse(raw), None
 
 
-def _says_json(head: dict[str, Any]) -> bool:
+def _says_json(head: read.Fields) -> bool:
     # Before the version is checked nothing is known of the other fields, so this must not refuse.
     content_type = head.get("datacontenttype", JSON_DATA_CONTENT_TYPE)
     return type(content_type) is str and is_json(content_type)
 
 
-def _parse(raw: bytes) -> dict[str, Any]:
+def _parse(raw: bytes) -> read.Fields:
     try:
         fields = from_json(raw)
     except ValueError as error:
@@ -146,14 +147,17 @@ def _check_version(version: object) -> None:
         raise UnknownVersion(version)
 
 
-def _data(fields: dict[str, Any]) -> bytes:
+def _data(fields: read.Fields) -> bytes:
     if "data_base64" in fields:
         return read.base64_data(fields)
     if "data" not in fields:
         return b""
+    data = fields["data"]
     if is_json(read.content_type(fields)):
-        return to_json(fields["data"])
-    return read.text(fields, "data").encode()
+        return to_json(data)
+    if type(data) is not str:
+        read.refuse(fields, "data must be text, or data_base64, for a media type that is not JSON")
+    return data.encode()
 
 
 def check_size(name: str, size: int, limit: int) -> None:
@@ -175,7 +179,7 @@ def read_event(fields: Mapping[str, str | bytes], default_id: str) -> Envelope:
     """Return the envelope of an event that another system added with ``XADD … type T topic a/b data '{…}'``.
 
     Args:
-        fields: the fields of the stream entry: ``type``, ``topic`` and ``data`` (or ``data_base64``); optional
+        fields: those of the stream entry: ``type``, ``topic`` and ``data`` (or ``data_base64``); optional
             are ``id``, ``time``, ``datacontenttype`` (default JSON) and ``traceparent``. Others are ignored.
         default_id: message id when the event has none. Derive it from the entry's id, so that reading the
             entry again gives the same message.

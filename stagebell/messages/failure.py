@@ -7,7 +7,6 @@ out the same, told by its text, becomes a `RemoteHandlerError` that says what it
 
 from __future__ import annotations
 
-import asyncio
 import math
 import sys
 from collections.abc import Mapping
@@ -27,7 +26,8 @@ ATTRIBUTES_BYTES: Final = 65_536
 _DEPTH = 8
 _JSON_TYPES = {"type": str, "text": str, "traceback": str, "args": list, "attributes": dict}
 
-_ALLOWED = (Exception, ToolException, asyncio.CancelledError)
+_ALLOWED = (Exception, ToolException)
+_CANCELLED = "asyncio.exceptions:CancelledError"  # by name: nothing here imports an event loop
 # The first three would end the process that reads them; the others cannot be raised into a future.
 _REFUSED = (SystemExit, KeyboardInterrupt, GeneratorExit, StopIteration, StopAsyncIteration)
 
@@ -183,7 +183,7 @@ def _rebuild(name: str, text: str, fields: dict[str, Any]) -> BaseException | No
         if not isinstance(error, OSError) or not error.args:  # OSError has set them, without file names
             error.args = arguments
         error.__dict__.update((name, value) for name, value in attributes if not name.startswith("__"))
-        return error if isinstance(error, _ALLOWED) and str(error) == text else None
+        return error if isinstance(error, cls) and str(error) == text else None
     except Exception:  # the user's __new__ and __str__ may raise anything
         return None
 
@@ -198,6 +198,6 @@ def _loaded_class(name: str) -> type[BaseException] | None:
         if not isinstance(namespace, Mapping):
             return None
         holder = cast(Mapping[str, object], namespace).get(step)
-    if not isinstance(holder, type) or not issubclass(holder, _ALLOWED) or issubclass(holder, _REFUSED):
+    if not isinstance(holder, type) or not issubclass(holder, BaseException) or issubclass(holder, _REFUSED):
         return None
-    return holder
+    return holder if issubclass(holder, _ALLOWED) or name == _CANCELLED else None

@@ -1,11 +1,11 @@
-"""Reading the fields of a message that somebody else wrote: each function returns a checked value or refuses."""
+"""Reading the fields of a message that somebody else wrote: each returns a checked value or refuses."""
 
 from __future__ import annotations
 
 import re
 from base64 import b64decode
 from collections.abc import Mapping
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 from autogen_core import JSON_DATA_CONTENT_TYPE
 from pydantic_core import from_json
@@ -14,6 +14,9 @@ from stagebell.errors import MalformedMessage
 from stagebell.messages.envelope import Kind, is_json
 from stagebell.messages.reasons import explain, shorten
 
+_TEXT = ("id", "type", "kind", "datacontenttype", "data_base64", "to", "from", "topic", "reply", "time")
+_TYPES: dict[str, type] = {**dict.fromkeys(_TEXT, str), "traceparent": str, "chain": list, "deadline": int}
+_WORDS = {str: "text", list: "a list of ids", int: "a whole number of milliseconds since the epoch"}
 _KINDS: dict[str, Kind] = {"send": "send", "publish": "publish", "reply": "reply", "failure": "failure"}
 _LATEST_MS = 2**53  # whole numbers above it are not exact in every language
 _is_agent = re.compile(r"[\w\-.]+/").match
@@ -28,24 +31,27 @@ def refuse(fields: Fields, reason: str) -> NoReturn:
     raise MalformedMessage(shorten(name, 80) if type(name) is str and name else "unknown", reason) from None
 
 
-def text(fields: Fields, name: str) -> str:
-    """Return a text field; '' when it is absent or null."""
-    value = fields.get(name, "")
-    if type(value) is str:
-        return value
-    if value is None:
-        return ""
-    refuse(fields, f"{name} must be text")
+def check_types(fields: Fields) -> Fields:
+    """Return the fields without those that are null, which means absent; refuse one of another JSON type."""
+    for name, value in fields.items():
+        if name in _TYPES and type(value) is not _TYPES[name]:
+            if value is not None:
+                refuse(fields, f"{name} must be {_WORDS[_TYPES[name]]}")
+            return check_types(
+                {name: value for name, value in fields.items() if value is not None or name == "data"}
+            )
+    return fields
 
 
 def required(fields: Fields, name: str) -> str:
-    """Return a text field that must be there."""
-    return text(fields, name) or refuse(fields, f"{name} is missing")
+    """Return a text field that must be there and not empty."""
+    value: str = fields.get(name, "")
+    return value or refuse(fields, f"{name} is missing")
 
 
 def content_type(fields: Fields) -> str:
     """Return the media type of the data; JSON by default."""
-    return text(fields, "datacontenttype") or JSON_DATA_CONTENT_TYPE
+    return fields.get("datacontenttype") or JSON_DATA_CONTENT_TYPE
 
 
 def kind(fields: Fields) -> Kind:
@@ -59,27 +65,26 @@ def kind(fields: Fields) -> Kind:
 
 def chain(fields: Fields) -> tuple[str, ...]:
     """Return the ids of the calls from which it descends."""
-    value = fields.get("chain")
-    if value is None:
+    ids: list[Any] | None = fields.get("chain")
+    if not ids:
         return ()
-    if type(value) is list:
-        ids = cast(list[object], value)
-        if all(type(each) is str for each in ids):
-            return tuple(cast(list[str], ids))
-    refuse(fields, "chain must be a list of ids")
+    for each in ids:
+        if type(each) is not str:
+            refuse(fields, "chain must be a list of ids")
+    return tuple(ids)
 
 
 def deadline(fields: Fields) -> int | None:
     """Return the deadline in milliseconds since the epoch."""
-    value = fields.get("deadline")
-    if value is None or (type(value) is int and 0 <= value <= _LATEST_MS):
-        return value
-    refuse(fields, "deadline must be a whole number of milliseconds since the epoch")
+    ms: int | None = fields.get("deadline")
+    if ms is not None and not 0 <= ms <= _LATEST_MS:
+        refuse(fields, "deadline must be between 0 and 2**53 milliseconds since the epoch")
+    return ms
 
 
 def agent(fields: Fields, name: str) -> str:
     """Return an agent as ``type/key``; '' when absent."""
-    value = text(fields, name)
+    value: str = fields.get(name, "")
     if value and not _is_agent(value):
         refuse(fields, f"{name} must be an agent, type/key, its type of letters, digits, _ - .")
     return value
@@ -87,7 +92,7 @@ def agent(fields: Fields, name: str) -> str:
 
 def topic(fields: Fields) -> str:
     """Return the topic as ``type/source``; '' when absent."""
-    value = text(fields, "topic")
+    value: str = fields.get("topic", "")
     if not value or _is_topic(value):
         return value
     shown = repr(shorten(value, 60))
@@ -101,11 +106,9 @@ def base64_data(fields: Fields) -> bytes:
     if "data" in fields:
         refuse(fields, "it has both data and data_base64")
     try:
-        data = b64decode(text(fields, "data_base64"), validate=True)
+        data = b64decode(fields["data_base64"], validate=True)
         if data and is_json(content_type(fields)):
             from_json(data)
     except ValueError as error:
-        if isinstance(error, MalformedMessage):
-            raise
         refuse(fields, f"data_base64: {explain(error)}")
     return data

@@ -61,8 +61,8 @@ class TypeRegistry:
         """Register a class or what a handler returns: ``Order``, ``list[Order]``, ``Order | None``.
 
         The items of a list, dict, set or tuple come back as their classes where its annotation was registered
-        on both sides. A list or dict of no registered annotation is read as plain JSON: models in it come back
-        as dicts. ``Any`` registers nothing.
+        on both sides. Another list or dict is read as plain JSON: models in it come back as dicts. ``Any``
+        registers nothing.
 
         Args:
             annotation: anything pydantic can describe, or a protobuf class. Each member of a union is
@@ -148,19 +148,18 @@ class TypeRegistry:
         return cls in self._by_class or cls in self._plain
 
     def _admit(self, entry: WireType, *, explicit: bool) -> None:
-        """Take in an entry, unless it is a standard one for a class or a name that has one already."""
-        holder = self._by_name.get(entry.name)
-        if holder is None:
-            if entry.custom or explicit or entry.cls is None or not self._knows(entry.cls):
-                self._enter(entry)
+        """Take in an entry; a standard one for a class that has one already changes nothing."""
+        if not explicit and not entry.custom and entry.cls is not None and self._knows(entry.cls):
             return
-        _check_same(holder, entry)
-        entry.cls = entry.cls or holder.cls
-        present = self._by_wire.get((entry.name, entry.content_type))
-        if present is None or entry.custom:
-            self._enter(entry)
-        elif explicit:
-            self._write_as(present)
+        holder = self._by_name.get(entry.name)
+        if holder is not None:
+            _check_same(holder, entry)
+            entry.cls = entry.cls or holder.cls
+            present = self._by_wire.get((entry.name, entry.content_type))
+            if present is not None and not entry.custom:
+                self._write_as(present)
+                return
+        self._enter(entry)
 
     def _enter(self, entry: WireType) -> None:
         self._by_name[entry.name] = self._by_wire[entry.name, entry.content_type] = entry

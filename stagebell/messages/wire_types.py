@@ -30,6 +30,7 @@ from stagebell.messages.envelope import is_json
 
 # JSON has no bytes and no NaN: both travel as text where the type says how to read them back.
 _CONFIG = ConfigDict(ser_json_inf_nan="strings", ser_json_bytes="base64", val_json_bytes="base64")
+_alias: Callable[[str, Any], Any] = TypeAliasType
 _UNIONS = (Union, UnionType)
 _NOT_DESCRIBED = (PydanticUserError, TypeError, ValueError, NameError)
 _NAMED_SCHEMAS = ("properties", "patternProperties", "$defs", "dependentSchemas")
@@ -152,7 +153,9 @@ def classes_in(annotation: Any) -> list[type[Any]]:
 
 def is_plain_class(annotation: Any) -> bool:
     """Return whether values of `annotation` are known by their class alone."""
-    return isinstance(annotation, type) and get_origin(annotation) is None and not is_typeddict(annotation)
+    if annotation is Any or annotation is object or is_typeddict(annotation):
+        return False
+    return isinstance(annotation, type) and get_origin(annotation) is None
 
 
 def annotation_name(annotation: Any) -> str:
@@ -180,7 +183,7 @@ def _of_model(cls: type[BaseModel], name: str) -> WireType:
 
     writer, load = cast(Callable[[Any], bytes], dump), cast(Callable[[bytes], Any], cls.model_validate_json)
     # The bound methods of pydantic's core save two calls, where the class is complete and overrides neither.
-    if cls.__pydantic_complete__ or cls.model_rebuild(raise_errors=False):
+    if cls is not BaseModel and (cls.__pydantic_complete__ or cls.model_rebuild(raise_errors=False)):
         if cls.model_dump_json is BaseModel.model_dump_json:
             writer = cls.__pydantic_serializer__.to_json
         if getattr(load, "__func__", None) is getattr(BaseModel.model_validate_json, "__func__", ""):
@@ -190,8 +193,7 @@ def _of_model(cls: type[BaseModel], name: str) -> WireType:
 
 def _of_described(annotation: Any, cls: type[Any], name: str) -> WireType:
     # Behind an alias a dataclass takes the config that TypeAdapter refuses for a bare one.
-    alias: Any = TypeAliasType("alias", annotation)
-    adapter = TypeAdapter[Any](alias, config=_CONFIG)
+    adapter = TypeAdapter[Any](_alias("Data", annotation), config=_CONFIG)
 
     def schema() -> dict[str, Any]:
         return TypeAdapter[Any](annotation).json_schema()
@@ -218,7 +220,7 @@ def _serialized_class(serializer: MessageSerializer[Any]) -> type[Any] | None:
             cls = get_type_hints(serializer.deserialize).get("return")
         except (NameError, TypeError):
             return None
-    return cast("type[Any]", cls) if is_plain_class(cls) and cls is not object else None
+    return cast("type[Any]", cls) if is_plain_class(cls) else None
 
 
 def _checked(serialize: Callable[[Any], bytes]) -> Callable[[Any], bytes]:

@@ -38,6 +38,8 @@ logger = logging.getLogger("stagebell")
 
 T = TypeVar("T", bound=Agent)
 
+_ANY_AGENT: type[Any] = Agent
+
 # A call runs on its caller's stack; every so many levels it goes to a task of its own, so that a long chain of calls
 # meets our limit and not the interpreter's.
 _LEVELS_PER_TASK = 8
@@ -125,7 +127,7 @@ class Host:
         """
         self._registry.add(serializer)
 
-    async def try_get_underlying_agent_instance(self, id: AgentId, type: type[T] = Agent) -> T:  # noqa: A002
+    async def try_get_underlying_agent_instance(self, id: AgentId, type: type[T] = _ANY_AGENT) -> T:
         """The Python object of an agent, made when there is none; for tests and inspection.
 
         Raises:

@@ -46,7 +46,7 @@ class Performer:
         try:
             agent = activation.agent or await self.catalog.agent_of(activation)
             if entry.receipt is not None:
-                entry.receipt.begin(turn)
+                await entry.receipt.begin(turn)
             if self.watched:
                 result = await self._handle_observed(turn, entry)
             else:
@@ -116,6 +116,9 @@ class Performer:
         self._events.failed(entry.message, turn.activation.id, error)
         if entry.delivery is not None:
             entry.delivery.delivered(turn, error)
-        if entry.receipt is not None:
-            await entry.receipt.fail(turn, error)
-        self.settle_error(turn, entry, error)
+        if entry.receipt is None:
+            self.settle_error(turn, entry, error)
+            return
+        await entry.receipt.fail(turn, error)
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise error

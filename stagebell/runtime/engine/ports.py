@@ -18,7 +18,12 @@ class Receipt(Protocol):
         """True when the message descends from a call that `turn` is awaiting."""
         ...
 
-    def begin(self, turn: Turn) -> None:
+    @property
+    def calling(self) -> bool:
+        """True while the turn has a call open that the engine knows nothing of."""
+        ...
+
+    async def begin(self, turn: Turn) -> None:
         """The turn starts; called after the agent is in memory and before its handler runs."""
         ...
 

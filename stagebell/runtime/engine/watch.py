@@ -30,10 +30,11 @@ class Watch:
         self._watching = False
         now = loop.time()
         for turn in list(self._turns):
-            if turn.suspended_at is not None and not turn.calls and not turn.warned:
-                if now - turn.suspended_at >= self._warn_after:
-                    turn.warned = True
-                    self._warn(turn, now - turn.suspended_at)
+            waited = now - (turn.suspended_at or now)
+            calling = turn.calls or (turn.receipt is not None and turn.receipt.calling)
+            if waited >= self._warn_after and not calling and not turn.warned:
+                turn.warned = True
+                self._warn(turn, waited)
         if self._turns:
             self.keep(loop)
 

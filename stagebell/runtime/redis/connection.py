@@ -213,10 +213,10 @@ class Connection(asyncio.Protocol):
         Raises:
             ServerUnavailable: the connection ended.
         """
-        if self._lost is not None:
-            raise ServerUnavailable(str(self._lost))
         if self._writable is not None:
             await asyncio.shield(self._writable)
+        if self._lost is not None:
+            raise ServerUnavailable(str(self._lost))
 
     # ---- what the transport calls
 

@@ -1,21 +1,21 @@
 """The server that is there without a URL: one for each project folder, shared, started and ended as needed.
 
     user ──shared lock──► users.lock ◄──waits for the exclusive lock── watcher ──parent of──► server
-    user ──exclusive lock while it decides──► start.lock ◄──exclusive lock while it ends the server── watcher
 
 Who is authoritative: the kernel, by locks (flock) on files of the folder. No process is found by its number.
 
-    users.lock    shared by all users of the server; free when there are none
-    start.lock    held by whoever decides whether a server starts or ends, one at a time
-    watcher.lock  held by the watcher as long as it lives
+    users.lock    shared by all users of the server; held exclusively by a watcher that ends it
+    watcher.lock  held by the watcher as long as it lives, and before that by the one user who starts it
     server.lock   held by the server as long as it lives
     address       the path of the server's socket, valid while watcher.lock is held
     appendonlydir, server.log    the data, and what the server and its watcher had to say
 
 What holds at all times:
 - At most one server writes to the folder: a server starts only with server.lock in hand.
-- A user who holds its shared lock has its server: a watcher ends it only with the exclusive lock in hand, and
-  under start.lock, where no user can come.
+- Whoever holds the shared lock can rely on the server: a watcher ends it only with the exclusive lock in
+  hand, and keeps that until it is gone itself.
+- At most one user starts a server: the one who got watcher.lock, which passes on to the watcher. The others
+  wait until the server answers or the lock is free again.
 - Server and watcher are in a session of their own: Ctrl-C or a hang-up in a user's terminal does not reach
   them.
 - Only this user of the machine reaches the server: TCP is off, the socket's folder has mode 0700.
@@ -129,16 +129,16 @@ def _chosen(folder: Path | None) -> Path:
 def _join(place: Path, deadline: float) -> tuple[str, int]:
     """Become a user of the folder's server; returns its socket and the descriptor with the shared lock."""
     _prepare(place)
-    start = _locked(place, watcher.START_LOCK, fcntl.LOCK_EX, deadline)
+    lock = watcher.open_lock(place, watcher.USERS_LOCK)
     try:
-        lock = _locked(place, watcher.USERS_LOCK, fcntl.LOCK_SH, deadline)
-        try:
-            return _running(place, deadline), lock
-        except BaseException:
-            os.close(lock)
-            raise
-    finally:
-        os.close(start)
+        if not watcher.wait_for(lambda: watcher.lock_now(lock, fcntl.LOCK_SH), deadline):
+            raise ServerUnavailable(
+                f"the embedded server of {place} is ending and takes too long: see {place / watcher.LOG}"
+            )
+        return _running(place, deadline), lock
+    except BaseException:
+        os.close(lock)
+        raise
 
 
 def _prepare(place: Path) -> None:
@@ -146,17 +146,6 @@ def _prepare(place: Path) -> None:
     ignore = place / ".gitignore"
     if not ignore.exists():
         ignore.write_text("*\n")
-
-
-def _locked(place: Path, name: str, operation: int, deadline: float) -> int:
-    lock = watcher.open_lock(place, name)
-    if watcher.wait_for(lambda: watcher.lock_now(lock, operation), deadline):
-        return lock
-    os.close(lock)
-    raise ServerUnavailable(
-        f"another process has been starting or ending the embedded server of {place} for too long "
-        f"({name} is locked): see {place / watcher.LOG}"
-    )
 
 
 def _running(place: Path, deadline: float) -> str:

@@ -29,7 +29,6 @@ from pathlib import Path
 if sys.platform != "win32":
     import fcntl
 
-START_LOCK = "start.lock"
 USERS_LOCK = "users.lock"
 WATCHER_LOCK = "watcher.lock"
 SERVER_LOCK = "server.lock"
@@ -107,13 +106,13 @@ def main() -> None:
         os._exit(0)
     _leave_the_user(folder)
     try:
-        users, start = open_lock(Path(), USERS_LOCK), open_lock(Path(), START_LOCK)
+        users = open_lock(Path(), USERS_LOCK)
         server = _start(address, program, time.monotonic() + float(seconds))
     except (StartFailed, OSError) as failure:
         _report(str(failure))
         sys.exit(1)
     _report(READY)
-    _watch(server, users, start)
+    _watch(server, users)
 
 
 def _leave_the_user(folder: str) -> None:
@@ -193,30 +192,19 @@ def _end_with_parent(parent: int) -> Callable[[], None] | None:
     return before_exec
 
 
-def _watch(server: subprocess.Popen[bytes], users: int, start: int) -> None:
-    threading.Thread(target=_end_when_unused, args=(server, users, start), daemon=True).start()
+def _watch(server: subprocess.Popen[bytes], users: int) -> None:
+    threading.Thread(target=_end_when_unused, args=(server, users), daemon=True).start()
     server.wait()
     os._exit(0)  # lets go of all locks at once, whatever the thread is doing
 
 
-def _end_when_unused(server: subprocess.Popen[bytes], users: int, start: int) -> None:
+def _end_when_unused(server: subprocess.Popen[bytes], users: int) -> None:
     try:
-        _wait_until_unused(users, start)
+        # Until the last user has let go or died. Kept until this process ends, for which a new user waits.
+        fcntl.flock(users, fcntl.LOCK_EX)
     finally:
         Path(ADDRESS).unlink(missing_ok=True)
         _stop(server)
-
-
-def _wait_until_unused(users: int, start: int) -> None:
-    """Returns holding the start lock, so that no user can come before the server is gone."""
-    while True:
-        fcntl.flock(users, fcntl.LOCK_EX)  # until the last user has let go of it or has died
-        # Not kept: a user holds the start lock while it waits for this one, the two would wait in a circle.
-        fcntl.flock(users, fcntl.LOCK_UN)
-        fcntl.flock(start, fcntl.LOCK_EX)
-        if lock_now(users, fcntl.LOCK_EX):
-            return
-        fcntl.flock(start, fcntl.LOCK_UN)
 
 
 def _stop(server: subprocess.Popen[bytes]) -> None:

@@ -79,6 +79,15 @@ class FanoutReply(NamedTuple):
     detail: str = ""
 
 
+class InboxEntry(NamedTuple):
+    """One message in an inbox."""
+
+    entry_id: str
+    turn_id: str
+    agent: str
+    envelope: bytes
+
+
 class Registered(NamedTuple):
     """The registry's version, whether this request changed it, and each field's value now ('' if none)."""
 
@@ -171,3 +180,23 @@ def read_claim(raw: Sequence[Any]) -> Claim:
 def read_flag(raw: int) -> bool:
     """The answer of scripts that say 1 or 0."""
     return raw == 1
+
+
+def read_inbox(raw: Sequence[Any]) -> list[InboxEntry]:
+    """The answer of XRANGE on an inbox. An entry that a foreign hand wrote without our fields is taken as empty."""
+    entries: list[InboxEntry] = []
+    for entry_id, flat in raw:
+        fields = dict(zip(flat[::2], flat[1::2], strict=True))
+        turn_id, agent = fields.get(b"m", b""), fields.get(b"a", b"")
+        entries.append(InboxEntry(_text(entry_id), _text(turn_id), _text(agent), fields.get(b"e", b"")))
+    return entries
+
+
+def read_state(raw: Sequence[Any]) -> tuple[int, bytes]:
+    """The answer of HMGET v d on an agent's state: version 0 and nothing when there is none."""
+    return int(raw[0] or 0), raw[1] or b""
+
+
+def read_attempts(raw: Sequence[Any]) -> dict[str, int]:
+    """The answer of HGETALL on the attempts of started turns."""
+    return {_text(turn_id): int(count) for turn_id, count in zip(raw[::2], raw[1::2], strict=True)}

@@ -29,6 +29,7 @@ from stagebell.runtime.redis.results import (
     EndReply,
     FanoutReply,
     Grant,
+    InboxEntry,
     Registered,
     SendReply,
     Taken,
@@ -113,6 +114,18 @@ class Scripts:
             names += (keys.inbox, keys.marker(turn_id), keys.own)
             values += (keys.tag, turn_id, agent, envelope)
         return self._run(results.read_send, "EVALSHA", _SHA["send"], len(names), *names, *values)
+
+    def read(self, inbox: str, start: str, count: int) -> asyncio.Future[list[InboxEntry]]:
+        """Up to `count` entries of an inbox, from `start` on ("-": from the first; "(id": after that one)."""
+        return self._run(results.read_inbox, "XRANGE", inbox, start, "+", "COUNT", count)
+
+    def state(self, key: str) -> asyncio.Future[tuple[int, bytes]]:
+        """Version and data of an agent's stored state."""
+        return self._run(results.read_state, "HMGET", key, "v", "d")
+
+    def attempts(self, keys: LeasedKeys) -> asyncio.Future[dict[str, int]]:
+        """How often each unfinished turn was started, by turn id."""
+        return self._run(results.read_attempts, "HGETALL", keys.run)
 
     def begin(self, turn: Turn) -> asyncio.Future[int]:
         """Count an attempt: its number from 1, 0 when the input is gone, -1 when fenced."""

@@ -14,8 +14,8 @@ if stored then
   local holder = readable and type(value) == 'table' and value.w
   if type(holder) ~= 'string' then return {-1, stored} end
   if holder ~= ARGV[2] then
-    local beat = tonumber(redis.call('ZSCORE', KEYS[2], holder) or '-1')
-    if beat >= 0 and beat > now_ms(ARGV[5]) - tonumber(ARGV[4]) then return {0, holder} end
+    local beat = redis.call('ZSCORE', KEYS[2], holder)
+    if beat and tonumber(beat) > now_ms(ARGV[5]) - tonumber(ARGV[4]) then return {0, holder} end
   end
 end
 if stored ~= ARGV[3] then

@@ -3,7 +3,8 @@
 -- KEYS own hold inbox state_or_parent run journal savepoints dlq reply_key reply_own ids
 -- ARGV tok agent entry_id turn_id mode field reply_mode reply_field reply reply_turn reply_tag known_savepoints
 --      known_parent_savepoints reason bell_head left_open_stream n_left k…
--- returns {'OK', version, parent's count of savepoints} | {'FENCED'} | {'DUP'} | {'STALE'} | {'BADKEY', key} | {'BADARGS'}
+-- returns {'OK', version, parent's count of savepoints} | {'FENCED'} | {'DUP'} | {'STALE'} | {'BADKEY', key}
+--         | {'BADARGS'}
 -- Touches keys that are found only here and so not declared, as commit does.
 --
 -- The last savepoint becomes the state (nested: the parent's savepoint), since others have seen what the nested turns

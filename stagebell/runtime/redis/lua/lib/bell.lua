@@ -2,6 +2,12 @@
 -- that an ACL forbids, a key of another type) must not fail a script that has begun to write: pcall.
 local BELL_LENGTH, BELL_MS, CARRIED = 10000, 3600000, 16384
 
+-- keep(key, ms): let it live for ms more; written only when half of that is gone, as each write is replicated
+local function keep(key, ms)
+  local rest = redis.pcall('PTTL', key)
+  if type(rest) == 'number' and rest < ms / 2 then redis.pcall('PEXPIRE', key, ms) end
+end
+
 -- owner_of(own): the worker that owns this, or false
 local function owner_of(own)
   local owner = redis.pcall('HGET', own, 'owner')
@@ -17,7 +23,7 @@ local function ring(head, owner, payload, ...)
     fields[#fields + 1] = payload
   end
   redis.pcall('XADD', key, 'MAXLEN', '~', BELL_LENGTH, '*', unpack(fields))
-  redis.pcall('PEXPIRE', key, BELL_MS)
+  keep(key, BELL_MS)
 end
 
 -- deliver(…): add a message to an inbox and ring its owner's bell; q names the entry before it, so that a

@@ -1,0 +1,1 @@
+"""What every contender runs: the same messages, the same agent classes."""

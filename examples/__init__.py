@@ -1,0 +1,1 @@
+"""Programs that show Stagebell at work; each runs without a key and without a network."""

@@ -1,0 +1,111 @@
+"""Process-bound agent types: held by one process of the namespace, the others stand by.
+
+Inside their process their agents run in memory. Agents elsewhere reach them through the inbox of the process, which is
+leased like a partition; when the process ends, the type and its subscriptions go, waiting messages are set aside, and
+whoever stands by takes over.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from uuid import uuid4
+
+from stagebell.errors import Undeliverable
+from stagebell.messages.codec import unpack
+from stagebell.runtime.redis.keys import ProcessKeys
+from stagebell.runtime.redis.membership import Membership
+from stagebell.runtime.redis.requests import Turn
+from stagebell.runtime.redis.results import InboxEntry, Taken
+from stagebell.runtime.redis.services import Services
+from stagebell.runtime.redis.wire import parse_reply
+
+logger = logging.getLogger("stagebell")
+
+_BATCH = 256
+
+
+class BoundTypes:
+    """The process-bound types of this process: those it holds and those it stands by for."""
+
+    def __init__(self, services: Services, namespace: str, membership: Membership) -> None:
+        self._services = services
+        self._namespace = namespace
+        self._membership = membership
+        self._standing_by: set[str] = set()
+        self.held: frozenset[str] = frozenset()
+
+    async def host(self, name: str) -> None:
+        """Hold a type, or stand by for it."""
+        self._standing_by.add(name)
+        await self._claim(name)
+
+    async def look(self) -> None:
+        """Take over what lost its process, and clean up after processes that ended."""
+        for name in list(self._standing_by):
+            await self._claim(name)
+        for worker in self._membership.silent:
+            if worker != self._services.worker:
+                await self._clean_up(worker)
+
+    async def withdraw(self) -> None:
+        """This process ends in order: its types and subscriptions go."""
+        if self.held:
+            await self._services.directory.forget_worker(self._services.worker)
+            self.held = frozenset()
+
+    async def _claim(self, name: str) -> None:
+        value = json.dumps({"w": self._services.worker})
+        answer = await self._services.link.submit(
+            lambda scripts: scripts.claim_type(
+                field=f"t:{name}",
+                worker=self._services.worker,
+                value=value,
+                timeout_ms=self._services.settings.lease_ms,
+            )
+        )
+        if answer.held:
+            self._standing_by.discard(name)
+            self.held |= {name}
+            await self._services.directory.refresh()
+        elif answer.other:
+            self._standing_by.discard(name)
+            logger.error(
+                "agent type %r is process-bound here and spread over workers elsewhere: rename one of them", name
+            )
+
+    async def _clean_up(self, worker: str) -> None:
+        keys = ProcessKeys(self._namespace, worker)
+        services = self._services
+        nonce = uuid4().hex[:12]
+        grant = await services.link.submit(
+            lambda scripts: scripts.acquire(
+                keys, worker=services.worker, nonce=nonce, ttl_ms=services.settings.lease_ms
+            )
+        )
+        if isinstance(grant, Taken):
+            return
+        logger.warning("worker %s is gone: its process-bound agents and their subscriptions go with it", worker)
+        await services.directory.forget_worker(worker)
+        while entries := await services.link.submit(lambda scripts: scripts.read(keys.inbox, "-", _BATCH)):
+            for entry in entries:
+                await self._set_aside(keys, grant.token, worker, entry)
+        await services.link.ask("ZREM", services.directory.keys.workers, worker)
+        await services.link.ask("DEL", keys.own, keys.run)
+
+    async def _set_aside(self, keys: ProcessKeys, token: str, worker: str, entry: InboxEntry) -> None:
+        reason = f"the process {worker} that held the agent has ended"
+        envelope = unpack(entry.envelope)
+        failure = self._services.wire.failure(
+            Undeliverable(entry.agent, reason), id=envelope.id, sender=entry.agent
+        )
+        fence = Turn(keys, token, entry.agent, entry.entry_id, entry.turn_id)
+        await self._services.link.submit(
+            lambda scripts: scripts.fail(
+                fence,
+                has_state=False,
+                reply_to=parse_reply(envelope.reply),
+                failure=failure,
+                dead_letter=reason,
+            )
+        )

@@ -1,0 +1,189 @@
+"""The calls of one turn: each leaves exactly once, however often the turn is run, and gets the same reply each time.
+
+Call k of a turn is recorded in the turn's journal by the script that sends it; so is its reply, by the callee's commit.
+A turn that runs again (its worker died) asks the journal first. k = branch.number: branches are the tasks of the turn in
+the order of their first call, so calls made at once by `gather` keep their places.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from asyncio import CancelledError, Future, Task
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from autogen_core import AgentId, CancellationToken
+
+from stagebell.errors import CallDepthExceeded, ServerRefused, ServerUnavailable
+from stagebell.messages.codec import unpack
+from stagebell.messages.envelope import Envelope
+from stagebell.messages.ids import call_id, turn_id
+from stagebell.messages.registry import Encoded
+from stagebell.runtime.engine.options import saves_state
+from stagebell.runtime.redis.replies import OpenCall
+from stagebell.runtime.redis.requests import Delivery, ReplyTo
+from stagebell.runtime.redis.results import CallReply
+
+if TYPE_CHECKING:
+    from stagebell.runtime.redis.services import Services
+    from stagebell.runtime.redis.turns import DurableTurn
+
+logger = logging.getLogger("stagebell")
+
+
+class TurnCalls:
+    """The calls of one turn that wait, by k, and what the turn knows of its journal."""
+
+    def __init__(self, services: Services, turn: DurableTurn) -> None:
+        self.open: dict[str, OpenCall] = {}
+        self.entry_ids: dict[str, str] = {}
+        self.known_replies = 0
+        self.known_savepoints = 0
+        self._services = services
+        self._turn = turn
+        self._requests: dict[str, tuple[Delivery, str]] = {}
+        self._branches: dict[Task[Any] | None, int] = {}
+        self._numbers: dict[int, int] = {}
+        self._answered = 0
+
+    def awaits_one_of(self, chain: tuple[str, ...]) -> str | None:
+        """The k of the open call that is in `chain`; "-" for a call to an agent of this process, None for none."""
+        own = self._turn.turn_id
+        for link in chain:
+            head, _, k = link.partition(".")
+            if head == own and (k in self.open or (not k and self._calls_in_memory)):
+                return k or "-"
+        return None
+
+    @property
+    def _calls_in_memory(self) -> bool:
+        return self._turn.turn is not None and bool(self._turn.turn.calls)
+
+    async def call(
+        self, encoded: Encoded, recipient: AgentId, sender: AgentId | None, token: CancellationToken | None
+    ) -> Any:
+        """Send a call, or learn its reply from the journal; returns the reply.
+
+        Raises:
+            CallDepthExceeded: the chain of calls is longer than the limit.
+            NonDeterministicReplay: the turn ran again and made another call in this place.
+            asyncio.CancelledError: the turn is not ours any more.
+            BaseException: what the callee's handler raised.
+        """
+        services, own = self._services, self._turn
+        chain = own.envelope.chain
+        if len(chain) >= services.max_call_depth:
+            raise CallDepthExceeded(recipient, len(chain) + 1, services.max_call_depth)
+        k = self._next_k()
+        place = await services.directory.find_place(recipient)
+        id = call_id(own.turn_id, k)
+        reply = ReplyTo.caller(own.fence.keys, own.turn_id, k)
+        envelope = services.wire.request(encoded, id=id, to=recipient, sender=sender, reply=reply, chain=(*chain, id))
+        delivery = Delivery(place, turn_id(id, str(recipient)), str(recipient), envelope)
+        loop = asyncio.get_running_loop()
+        answer: Future[Envelope] = loop.create_future()
+        self.open[k] = OpenCall(recipient, place, delivery.turn_id, reply, answer, loop.time())
+        self._requests[k] = delivery, _digest(recipient, encoded)
+        services.calling[own.turn_id] = own
+        try:
+            await self._after_earlier_commits()
+            own.ensure_begun()
+            await self.ask(k, first=True)
+            outcome = await services.awaiting.answer(answer, token)
+        finally:
+            self.open.pop(k, None)
+            self.entry_ids.pop(k, None)
+            self._requests.pop(k, None)
+        return services.wire.outcome(outcome)
+
+    async def ask(self, k: str, *, first: bool = False) -> None:
+        """Send call k if it was not sent yet, and take its reply if there is one."""
+        if k not in self._requests:
+            return
+        delivery, digest = self._requests[k]
+        reply = await self._services.link.submit(
+            lambda scripts: scripts.call(
+                self._turn.fence,
+                k,
+                delivery,
+                digest=digest,
+                known_replies=self.known_replies,
+                known_savepoints=self.known_savepoints,
+            )
+        )
+        await self._take(k, reply, first)
+
+    async def poll(self, k: str) -> None:
+        """Ask the journal whether call k was answered; a refusal goes to whoever awaits the call."""
+        try:
+            await self.ask(k)
+        except BaseException as error:
+            call = self.open.get(k)
+            if call is None or call.answer.done() or isinstance(error, ServerUnavailable):
+                return
+            if isinstance(error, CancelledError):
+                call.answer.cancel()
+            else:
+                call.answer.set_exception(error)
+
+    def heard(self, k: str, payload: bytes) -> None:
+        """The bell brought the reply to call k."""
+        call = self.open.get(k)
+        if call is None or call.answer.done():
+            return
+        # Each reply that this turn has seen is one the journal holds: a journal with fewer has lost writes.
+        self._answered += 1
+        self.known_replies = max(self.known_replies, self._answered)
+        call.answer.set_result(unpack(payload))
+
+    def hand_over(self) -> None:
+        """The turn is over; the process waits for the calls that tasks of it still have open."""
+        for k, call in self.open.items():
+            self._services.replies.adopt(call_id(self._turn.turn_id, k), call.answer, call)
+
+    async def _take(self, k: str, reply: CallReply, first: bool) -> None:
+        match reply.status:
+            case "SENT" | "PENDING" | "REPLY":
+                self.known_replies = max(self.known_replies, reply.replies)
+                self.known_savepoints = max(self.known_savepoints, reply.savepoints)
+                self.entry_ids[k] = reply.entry_id
+                if first and reply.savepoint:
+                    await self._load(reply.savepoint)
+                call = self.open.get(k)
+                if reply.status == "REPLY" and call is not None and not call.answer.done():
+                    self._answered += 1
+                    call.answer.set_result(unpack(reply.reply))
+            case "CHANGED":
+                raise self._turn.not_deterministic(k)
+            case "FENCED" | "GONE" | "STALE":
+                self._turn.forget()
+                raise CancelledError(f"the turn of {self._turn.agent} is not ours any more ({reply.status})")
+            case _:
+                raise ServerRefused(f"call {k} of {self._turn.agent} was refused: {reply.status} {reply.detail}")
+
+    async def _load(self, savepoint: bytes) -> None:
+        """The turn runs again: continue with the state that the nested turns during this call left."""
+        turn = self._turn.turn
+        agent = turn.activation.agent if turn is not None else None
+        if agent is not None and saves_state(type(agent)):
+            await agent.load_state(json.loads(savepoint))
+
+    async def _after_earlier_commits(self) -> None:
+        """A call must not leave on the ground of a state whose commit may still be refused."""
+        turn = self._turn.turn
+        stored = turn.activation.stored if turn is not None else None
+        tail = getattr(stored, "tail", None)
+        if tail is not None and not tail.done():
+            await asyncio.wait([tail])
+
+    def _next_k(self) -> str:
+        branch = self._branches.setdefault(asyncio.current_task(), len(self._branches))
+        number = self._numbers.get(branch, 0)
+        self._numbers[branch] = number + 1
+        return f"{branch}.{number}"
+
+
+def _digest(recipient: AgentId, encoded: Encoded) -> str:
+    return blake2b(f"{recipient}\0{encoded.name}".encode(), digest_size=4).hexdigest()

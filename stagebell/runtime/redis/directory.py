@@ -1,0 +1,187 @@
+"""The namespace's registry as this process knows it: where agent types live, and who subscribes to what.
+
+The registry in the server is the truth. Its version grows with each change; a script that delivers to subscribers
+compares it, so a process whose copy is old learns it before it delivers to the wrong agents.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple, cast
+
+from autogen_core import AgentId, Subscription, TopicId, TypePrefixSubscription, TypeSubscription
+
+from stagebell.errors import MalformedMessage, SubscriptionError
+from stagebell.messages.ids import partition_of
+from stagebell.runtime.engine.subscriptions import Subscriptions
+from stagebell.runtime.redis.keys import LeasedKeys, NamespaceKeys, PartitionKeys, ProcessKeys
+from stagebell.runtime.redis.link import Link
+
+Change = tuple[Any, str, str]
+
+
+class TypeEntry(NamedTuple):
+    """Where agents of a type live: in `partitions` parts, or all in the process `worker`."""
+
+    partitions: int
+    worker: str
+
+
+class Directory:
+    """A copy of the registry."""
+
+    def __init__(self, link: Link, namespace: str, partitions: int) -> None:
+        self._link = link
+        self._namespace = namespace
+        self._partitions = partitions
+        self.keys = NamespaceKeys(namespace)
+        self._keys: dict[tuple[str, int], LeasedKeys] = {}
+        self._subscriptions = Subscriptions()
+        self._fields: dict[str, str] = {}
+        self.types: dict[str, TypeEntry] = {}
+        self.version = 0
+
+    async def refresh(self) -> None:
+        """Read the registry."""
+        flat: list[bytes] = await self._link.ask("HGETALL", self.keys.reg)
+        texts = [text.decode() for text in flat]
+        fields = dict(zip(texts[::2], texts[1::2], strict=True))
+        version = int(fields.pop("v", "0"))
+        if version == self.version and self._fields:
+            return
+        self._fields, self.version = fields, version
+        self.types = {name[2:]: _type_entry(value) for name, value in fields.items() if name.startswith("t:")}
+        self._subscriptions = Subscriptions()
+        for name, value in fields.items():
+            if name.startswith("s:"):
+                self._subscriptions.add(_subscription(json.loads(value)))
+
+    async def refresh_if_changed(self) -> None:
+        """Read the registry when its version is not the one known here."""
+        version: bytes | None = await self._link.ask("HGET", self.keys.reg, "v")
+        if int(version or 0) != self.version:
+            await self.refresh()
+
+    async def change(self, *changes: Change) -> None:
+        """Change the registry, and read it again."""
+        await self._link.submit(lambda scripts: scripts.register(changes))
+        await self.refresh()
+
+    # -- agent types
+
+    async def ensure_type(self, agent_type: str) -> TypeEntry:
+        """Where agents of a type live; the first who asks settles the number of partitions."""
+        if agent_type not in self.types:
+            await self.change(("nx", f"t:{agent_type}", json.dumps({"p": self._partitions})))
+        return self.types[agent_type]
+
+    def place(self, agent: AgentId) -> LeasedKeys | None:
+        """The keys of the inbox that takes an agent's messages; None when its type is not known here."""
+        entry = self.types.get(agent.type)
+        if entry is None:
+            return None
+        if entry.worker:
+            return ProcessKeys(self._namespace, entry.worker)
+        return self.partition(agent.type, partition_of(str(agent), entry.partitions))
+
+    async def find_place(self, agent: AgentId) -> LeasedKeys:
+        """As `place`; a type that is not known becomes known."""
+        place = self.place(agent)
+        if place is None:
+            await self.ensure_type(agent.type)
+            place = self.place(agent)
+            assert place is not None
+        return place
+
+    def partition(self, agent_type: str, number: int) -> LeasedKeys:
+        """The keys of one partition."""
+        keys = self._keys.get((agent_type, number))
+        if keys is None:
+            keys = self._keys[agent_type, number] = PartitionKeys(self._namespace, agent_type, number)
+        return keys
+
+    # -- subscriptions
+
+    def recipients(self, topic: TopicId, sender: AgentId | None) -> list[AgentId]:
+        """The agents a topic reaches; not the sender itself."""
+        return [agent for agent in self._subscriptions.recipients(topic) if agent != sender]
+
+    async def add_subscription(self, subscription: Subscription, worker: str) -> None:
+        """Store a subscription; `worker` when the agent type is bound to that process, and ends with it.
+
+        Raises:
+            SubscriptionError: it is of a class that cannot be stored.
+        """
+        field, described = _describe(subscription)
+        if worker:
+            described["w"] = worker
+        await self.change(("nx", field, json.dumps(described)))
+
+    async def remove_subscription(self, id: str) -> None:
+        """Remove a subscription by the id it was added with, here or elsewhere.
+
+        Raises:
+            SubscriptionError: there is none.
+        """
+        await self.refresh()
+        for field, value in self._fields.items():
+            if field.startswith("s:") and json.loads(value).get("id") == id:
+                await self.change(("del", field, ""))
+                return
+        raise SubscriptionError(f"Subscription does not exist: {id}")
+
+    async def forget_subscription(self, subscription: Subscription) -> None:
+        """Remove what `add_subscription` stored."""
+        await self.change(("del", _describe(subscription)[0], ""))
+
+    # -- what ends with a process
+
+    async def forget_worker(self, worker: str) -> None:
+        """Remove the types and subscriptions that were bound to a process which has ended."""
+        await self.refresh()
+        bound = [name for name, value in self._fields.items() if name[:2] in ("t:", "s:") and _bound_to(value) == worker]
+        if bound:
+            await self.change(*(("del", name, "") for name in bound))
+
+    def message_types(self) -> dict[str, str]:
+        """The wire names known in the namespace, with the digest of each one's schema."""
+        return {name[2:]: value for name, value in self._fields.items() if name.startswith("m:")}
+
+
+def check_subscription(subscription: Subscription) -> None:
+    """Raises SubscriptionError for a class that the server cannot keep."""
+    _describe(subscription)
+
+
+def _describe(subscription: Subscription) -> tuple[str, dict[str, str]]:
+    if isinstance(subscription, TypePrefixSubscription):
+        kind, topic = "prefix", subscription.topic_type_prefix
+    elif isinstance(subscription, TypeSubscription):
+        kind, topic = "type", subscription.topic_type
+    else:
+        raise SubscriptionError(
+            f"{type(subscription).__name__} cannot be stored in the server: RedisRuntime takes TypeSubscription, "
+            "TypePrefixSubscription and what derives from them"
+        )
+    described = {"kind": kind, "topic": topic, "agent": subscription.agent_type, "id": subscription.id}
+    return f"s:{kind}:{topic}:{subscription.agent_type}", described
+
+
+def _subscription(described: dict[str, str]) -> Subscription:
+    make = TypePrefixSubscription if described["kind"] == "prefix" else TypeSubscription
+    return make(described["topic"], described["agent"], described["id"])
+
+
+def _type_entry(value: str) -> TypeEntry:
+    try:
+        entry = cast("dict[str, Any]", json.loads(value))
+        return TypeEntry(int(entry.get("p", 0)), str(entry.get("w", "")))
+    except (ValueError, AttributeError) as error:
+        raise MalformedMessage("registry", f"an agent type is described by {value[:80]!r}") from error
+
+
+def _bound_to(value: str) -> str:
+    try:
+        return str(cast("dict[str, Any]", json.loads(value)).get("w", ""))
+    except (ValueError, AttributeError):
+        return ""

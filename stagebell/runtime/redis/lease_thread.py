@@ -1,0 +1,136 @@
+"""The thread that keeps this worker's leases: renews them and beats, over a connection of its own.
+
+A thread, so that a busy event loop does not lose its partitions. But an event loop that makes no progress for
+`max_stall` is taken for dead: the thread then stops, and others take over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, cast
+
+import redis
+
+from stagebell.runtime.redis.keys import LeasedKeys, NamespaceKeys
+from stagebell.runtime.redis.lua_files import SCRIPTS
+from stagebell.runtime.redis.settings import RedisSettings
+
+logger = logging.getLogger("stagebell")
+
+_EXPIRES_MS = 15_000
+
+
+class LeaseThread:
+    """Renews the leases it was given; `on_lost` hears, in the event loop, of those that are another's."""
+
+    def __init__(
+        self,
+        url: str,
+        namespace: str,
+        worker: str,
+        settings: RedisSettings,
+        on_lost: Callable[[str, str], None],
+    ) -> None:
+        self._keys = NamespaceKeys(namespace)
+        self._worker = worker
+        self._settings = settings
+        self._on_lost = on_lost
+        timeout = max(settings.lease / 3, 0.5)
+        self._client = redis.Redis.from_url(url, socket_timeout=timeout, socket_connect_timeout=timeout)
+        self._leases: dict[str, tuple[LeasedKeys, str]] = {}
+        self._described: dict[str, str] = {}
+        self._lock = threading.Lock()
+        self._stopped = False
+        self._wake = threading.Event()
+        self._loop = asyncio.get_running_loop()
+        self._progress = time.monotonic()
+        self._stalled = False
+        self._thread = threading.Thread(target=self._run, name=f"stagebell-lease-{worker}", daemon=True)
+
+    def start(self, described: dict[str, str]) -> None:
+        """Start to beat, saying `described` of this worker."""
+        self._described = described
+        self._thread.start()
+
+    def describe(self, described: dict[str, str]) -> None:
+        """Say this of the worker from now on."""
+        with self._lock:
+            self._described = described
+        self._wake.set()
+
+    async def stop(self) -> None:
+        """Stop, and take this worker out of the heartbeats."""
+        self._stopped = True
+        self._wake.set()
+        await asyncio.to_thread(self._thread.join, 5.0)
+
+    def add(self, keys: LeasedKeys, token: str) -> None:
+        """Renew this lease from now on."""
+        with self._lock:
+            self._leases[keys.tag] = keys, token
+
+    def remove(self, keys: LeasedKeys) -> None:
+        """Renew this lease no more."""
+        with self._lock:
+            self._leases.pop(keys.tag, None)
+
+    def _run(self) -> None:
+        period = self._settings.lease / 3
+        while not self._stopped:
+            started = time.monotonic()
+            try:
+                self._beat()
+            except redis.RedisError as error:
+                logger.warning("the leases of worker %s could not be renewed: %s", self._worker, error)
+            self._wake.wait(max(period - (time.monotonic() - started), 0.05))
+            self._wake.clear()
+        self._say_goodbye()
+
+    def _beat(self) -> None:
+        self._loop_call(self._note_progress)
+        stall = time.monotonic() - self._progress
+        if stall > self._settings.max_stall:
+            if not self._stalled:
+                logger.error("the event loop has made no progress for %.0f s: worker %s gives up its leases", stall, self._worker)
+            self._stalled = True
+            return
+        self._stalled = False
+        with self._lock:
+            leases, described = list(self._leases.values()), self._described
+        self._renew(leases, described)
+
+    def _renew(self, leases: list[tuple[LeasedKeys, str]], described: dict[str, str]) -> None:
+        seconds, micros = self._client.time()
+        own = self._keys.worker(self._worker)
+        pipe = self._client.pipeline(transaction=False)
+        pipe.zadd(self._keys.workers, {self._worker: seconds * 1000 + micros // 1000})
+        pipe.hset(own, mapping=cast("Any", described))
+        pipe.pexpire(own, _EXPIRES_MS)
+        renew = SCRIPTS["renew"]
+        for keys, token in leases:
+            pipe.eval(renew.source, 1, keys.own, token, str(self._settings.lease_ms), "")
+        answers = pipe.execute()
+        for (keys, token), renewed in zip(leases, answers[3:], strict=True):
+            if not renewed:
+                self._loop_call(self._on_lost, keys.tag, token)
+
+    def _say_goodbye(self) -> None:
+        try:
+            pipe = self._client.pipeline(transaction=False)
+            pipe.zrem(self._keys.workers, self._worker)
+            pipe.delete(self._keys.worker(self._worker))
+            pipe.execute()
+            self._client.close()
+        except redis.RedisError as error:
+            logger.debug("worker %s could not sign off: %s", self._worker, error)
+
+    def _note_progress(self) -> None:
+        self._progress = time.monotonic()
+
+    def _loop_call(self, call: Callable[..., None], *args: str) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(call, *args)

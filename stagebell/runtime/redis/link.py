@@ -1,0 +1,208 @@
+"""The connection of a process to its server, opened again when it breaks.
+
+What holds at all times
+    - A script that must take effect goes through `submit`. It is kept until the server has answered, and sent again, in
+      the order in which it was submitted, when the connection broke before that. Every script can be sent twice: its
+      answer tells whether it had its effect before.
+    - Whoever keeps what the server told it hears of each new connection (`on_restored`) before anything else is sent
+      over it, since the server may have lost writes.
+    - A server that cannot write now (loading, read-only, out of memory for everything) is a broken connection, not an
+      answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from asyncio import Future, Task
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from stagebell.errors import OutcomeUnknown, ServerRefused, ServerUnavailable
+from stagebell.runtime.redis.connection import Connection
+from stagebell.runtime.redis.scripts import Scripts
+
+logger = logging.getLogger("stagebell")
+
+T = TypeVar("T")
+Ask = Callable[[Scripts], "Future[T]"]
+
+_NOT_NOW = frozenset({"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "MISCONF", "TRYAGAIN", "NOREPLICAS"})
+_OPEN_DEADLINE = 3600.0
+
+
+class _Request(Generic[T]):
+    """A script on its way; `sent` tells whether the server may have run it."""
+
+    __slots__ = ("answer", "ask", "mortal", "sent")
+
+    def __init__(self, ask: Ask[T], answer: Future[T], mortal: bool) -> None:
+        self.ask = ask
+        self.answer = answer
+        self.mortal = mortal
+        self.sent = False
+
+
+class Link:
+    """One process's way to the server, for one namespace."""
+
+    def __init__(self, url: str, namespace: str, name: str) -> None:
+        self._url = url
+        self._namespace = namespace
+        self._name = name
+        self._connection: Connection | None = None
+        self._scripts: Scripts | None = None
+        self._requests: dict[int, _Request[Any]] = {}
+        self._next = 0
+        self._reopening: Task[None] | None = None
+        self._closed = False
+        self.down_since: float | None = None
+        self.on_restored: list[Callable[[], None]] = []
+
+    async def open(self) -> None:
+        """Connect.
+
+        Raises:
+            ServerUnavailable: the server cannot be reached.
+            ServerRefused: it refused the credentials.
+        """
+        self._use(*await self._connect(Connection.open(self._url, name=self._name)))
+
+    async def close(self) -> None:
+        """Disconnect; what is under way ends in `ServerUnavailable`."""
+        self._closed = True
+        if self._reopening is not None:
+            self._reopening.cancel()
+        if self._connection is not None:
+            self._connection.close()
+        for request in list(self._requests.values()):
+            _refuse(request, ServerUnavailable("the runtime was closed before the server answered"))
+        self._requests.clear()
+
+    @property
+    def connected(self) -> bool:
+        """True while there is a connection."""
+        return self._scripts is not None
+
+    def submit(self, ask: Ask[T], *, mortal: bool = False) -> Future[T]:
+        """Run a script until the server has answered; see the top of this file.
+
+        Args:
+            ask: makes the request; called again for each new connection.
+            mortal: given up by `give_up`, when the server has been away for too long.
+
+        Returns:
+            A future of the answer. Cancelling it gives the request up: it is not sent again.
+        """
+        answer: Future[T] = asyncio.get_running_loop().create_future()
+        request = _Request(ask, answer, mortal)
+        self._next = key = self._next + 1
+        self._requests[key] = request
+        if self._scripts is not None:
+            self._send(key, request, self._scripts)
+        return answer
+
+    def give_up(self) -> None:
+        """The server has been away for too long: end what is mortal."""
+        for key, request in list(self._requests.items()):
+            if request.mortal:
+                self._requests.pop(key)
+                text = "the server has been away for too long"
+                unknown = OutcomeUnknown(f"{text}, and a message that was sent before may or may not have arrived")
+                _refuse(request, unknown if request.sent else ServerUnavailable(f"{text}, nothing was sent"))
+
+    async def ask(self, *command: str | bytes | int) -> Any:
+        """One command that only reads.
+
+        Raises:
+            ServerUnavailable: there is no connection, or it broke.
+            ServerRefused: the server answered with an error.
+        """
+        if self._connection is None:
+            raise ServerUnavailable("there is no connection to the server at this moment")
+        return await self._connection.execute(*command)
+
+    def tell(self, *command: str | bytes | int) -> None:
+        """One command whose effect is not needed; its answer, and its failure, are not waited for."""
+        if self._connection is not None:
+            self._connection.execute(*command).add_done_callback(_ignore)
+
+    async def drain(self) -> None:
+        """Wait while much waits to be sent."""
+        if self._connection is not None and not self._connection.closed:
+            await self._connection.drain()
+
+    def _send(self, key: int, request: _Request[Any], scripts: Scripts) -> None:
+        request.sent = True
+        request.ask(scripts).add_done_callback(lambda raw: self._answered(key, request, raw))
+
+    def _answered(self, key: int, request: _Request[Any], raw: Future[Any]) -> None:
+        error = raw.exception()
+        if isinstance(error, ServerUnavailable) and not self._closed and not request.answer.done():
+            return  # stays in line for the next connection
+        if isinstance(error, ServerRefused) and error.code in _NOT_NOW and not self._closed:
+            self._distrust(str(error))
+            return
+        self._requests.pop(key, None)
+        if error is not None:
+            _refuse(request, error)
+        elif not request.answer.done():
+            request.answer.set_result(raw.result())
+
+    # -- the connection breaks
+
+    async def _connect(self, opening: Any) -> tuple[Connection, Scripts]:
+        connection: Connection = await opening
+        scripts = Scripts(connection, self._namespace)
+        await scripts.load()
+        return connection, scripts
+
+    def _use(self, connection: Connection, scripts: Scripts) -> None:
+        self._connection, self._scripts = connection, scripts
+        self.down_since = None
+        connection.on_lost = self._lost
+
+    def _distrust(self, reason: str) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._lost(ServerUnavailable(reason))
+
+    def _lost(self, error: ServerUnavailable) -> None:
+        if self._scripts is None or self._closed:
+            return
+        self._connection = self._scripts = None
+        loop = asyncio.get_running_loop()
+        self.down_since = loop.time()
+        logger.warning("the connection to the server is lost, trying again: %s", error)
+        self._reopening = loop.create_task(self._reopen())
+
+    async def _reopen(self) -> None:
+        while True:
+            try:
+                opening = Connection.open_with_retry(self._url, deadline=_OPEN_DEADLINE, name=self._name)
+                connection, scripts = await self._connect(opening)
+            except (ServerUnavailable, ServerRefused) as error:
+                logger.error("cannot connect to the server: %s", error)
+                await asyncio.sleep(1.0)
+                continue
+            break
+        self._use(connection, scripts)
+        logger.warning("connected to the server again")
+        for restored in self.on_restored:
+            restored()
+        for key, request in list(self._requests.items()):
+            if request.answer.done():
+                self._requests.pop(key)
+            else:
+                self._send(key, request, scripts)
+
+
+def _refuse(request: _Request[Any], error: BaseException) -> None:
+    if not request.answer.done():
+        request.answer.set_exception(error)
+        request.answer.exception()  # whoever awaits it gets it; nobody needs a warning that nobody does
+
+
+def _ignore(answer: Future[Any]) -> None:
+    if not answer.cancelled():
+        answer.exception()

@@ -1,0 +1,221 @@
+"""One running process of a namespace that hosts agents: its parts, put together, and its life from open to close."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import platform
+import time
+
+from autogen_core import AgentId, TopicId
+
+from stagebell.errors import RuntimeNotRunning
+from stagebell.messages.registry import TypeRegistry
+from stagebell.runtime.engine.catalog import Catalog, HostedType
+from stagebell.runtime.engine.dispatch import Dispatcher
+from stagebell.runtime.redis.bound import BoundTypes
+from stagebell.runtime.redis.client import Client
+from stagebell.runtime.redis.ears import Stream
+from stagebell.runtime.redis.fanout import EventsPartition
+from stagebell.runtime.redis.keys import EventsKeys, LeasedKeys, ProcessKeys
+from stagebell.runtime.redis.lease_thread import LeaseThread
+from stagebell.runtime.redis.membership import describe_member
+from stagebell.runtime.redis.ownership import Ownership
+from stagebell.runtime.redis.partition import Owned, Partition
+from stagebell.runtime.redis.services import Services
+from stagebell.runtime.redis.settings import RedisSettings
+from stagebell.runtime.redis.storage import DurableStorage
+from stagebell.runtime.redis.worker import Receiver
+
+logger = logging.getLogger("stagebell")
+
+_IDLE_LOOK = 0.02
+
+
+class Node:
+    """The parts of one runtime between `start` and `stop`."""
+
+    def __init__(
+        self,
+        url: str,
+        namespace: str,
+        settings: RedisSettings,
+        registry: TypeRegistry,
+        catalog: Catalog,
+        dispatcher: Dispatcher,
+    ) -> None:
+        self.client = Client(url, namespace, registry, settings, max_call_depth=32)
+        self.services = Services(
+            worker=self.client.name,
+            settings=settings,
+            link=self.client.link,
+            wire=self.client.wire,
+            directory=self.client.directory,
+            replies=self.client.replies,
+            catalog=catalog,
+            dispatcher=dispatcher,
+            publish_here=_nobody_here,
+            max_call_depth=32,
+        )
+        self.bound = BoundTypes(self.services, namespace, self.client.membership)
+        self._url = url
+        self._namespace = namespace
+        self._storage = DurableStorage(self.services)
+        self._receiver = Receiver(self.services)
+        self._leases = LeaseThread(url, namespace, self.client.name, settings, self._lease_lost)
+        self._ownership = Ownership(
+            self.services, namespace, self._leases, self.client.membership, self._receiver.accept
+        )
+        self._process = ProcessKeys(namespace, self.client.name)
+        self._started_ms = int(time.time() * 1000)
+        self._announced: set[str] = set()
+        self._hosts = False
+
+    # -- life
+
+    async def open(self) -> None:
+        """Connect; see `Client.open`."""
+        await self.client.open()
+        self.services.on_lost = self._partition_lost
+        self._receiver.on_free = self._ownership.try_at_once
+        self.client.ears.add(Stream(self._process.bell, self._receiver.hear, trim=True))
+        self.client.link.on_restored.append(self._restored)
+        self._leases.start(self._description())
+        await self.client.listen()
+
+    async def work(self) -> None:
+        """Claim partitions, and look after everything, from now on."""
+        self._ownership.start()
+        chores = self.client.upkeep.chores
+        chores += [self.bound.look, self._poll_calls, self._audit]
+
+    def drain(self) -> None:
+        """Start no more turns."""
+        for partition in self.services.partitions.values():
+            partition.drain()
+
+    async def close(self, *, abrupt: bool = False) -> None:
+        """Give everything up and disconnect."""
+        self.services.stopping = True
+        if not abrupt and self.client.link.connected:
+            try:
+                async with asyncio.timeout(self.services.settings.stop_grace + 1.0):
+                    await self._ownership.stop()
+                    await self.bound.withdraw()
+                    await self.client.link.ask("DEL", self._process.own)
+            except Exception as error:
+                logger.warning("worker %s could not give everything up in order: %r", self.client.name, error)
+        await self._leases.stop()
+        await self.client.close(RuntimeNotRunning("the runtime was stopped before the reply came"))
+
+    # -- what it hosts
+
+    async def host(self, hosted: HostedType) -> None:
+        """Take part in running an agent type."""
+        if not self._hosts:
+            self._hosts = True
+            self._ownership.host_leased(self._process, self._make_process_inbox)
+            self._ownership.host_leased(EventsKeys(self._namespace), self._make_events)
+        if hosted.process_bound:
+            await self.bound.host(hosted.name)
+        else:
+            hosted.storage = self._storage
+            await self._ownership.host(hosted)
+        self.client.membership.own_types.add(hosted.name)
+        self._leases.describe(self._description())
+
+    async def announce_message_types(self) -> None:
+        """Make the names of message types known in the namespace, for events from outside."""
+        registry, directory = self.services.wire.registry, self.services.directory
+        new = [name for name in registry.names() if name not in self._announced and not name.startswith("stagebell.")]
+        self._announced.update(new)
+        known = directory.message_types()
+        for name in new:
+            if name in known and registry.schema_digest(name) != known[name]:
+                logger.warning(
+                    "message type %r has another schema here than where it was registered first: messages that do not "
+                    "fit this one are refused",
+                    name,
+                )
+        unknown = [name for name in new if name not in known]
+        if unknown:
+            await directory.change(*(("nx", f"m:{name}", registry.schema_digest(name)) for name in unknown))
+
+    async def settle_ownership(self, agent: AgentId) -> bool:
+        """True when this process runs the agent; waits until its partition has an owner."""
+        keys = await self.services.directory.find_place(agent)
+        deadline = asyncio.get_running_loop().time() + self.services.settings.lease + 1.0
+        while asyncio.get_running_loop().time() < deadline:
+            partition = self.services.partitions.get(keys.tag)
+            if isinstance(partition, Partition):
+                hosted = self.services.catalog.hosted(agent.type)
+                partition.agents[agent.key] = hosted.activation(agent)
+                return True
+            if await self.services.link.ask("HGET", keys.own, "owner"):
+                return False
+            await asyncio.sleep(_IDLE_LOOK)
+        return False
+
+    async def wait_idle(self) -> None:
+        """Wait until no inbox of the namespace holds a message that can run, and nothing runs here."""
+        while True:
+            await self.services.dispatcher.wait_idle()
+            if not self.services.calling and await self._nothing_waits() and self.services.dispatcher.idle:
+                return
+            await asyncio.sleep(_IDLE_LOOK)
+
+    async def _nothing_waits(self) -> bool:
+        directory = self.services.directory
+        await directory.refresh_if_changed()
+        inboxes = [EventsKeys(self._namespace).inbox, self._process.inbox]
+        for name, entry in directory.types.items():
+            if not self.client.membership.missing_for(name):
+                inboxes += [directory.partition(name, number).inbox for number in range(entry.partitions)]
+        return await self.services.link.submit(lambda scripts: scripts.idle(inboxes)) == 0
+
+    # -- what comes and goes
+
+    def _make_process_inbox(self, token: str, keys: LeasedKeys) -> Owned:
+        credit = self.services.settings.read_credit
+        return Partition(keys, token, self.services.link, self._receiver.accept, credit=credit)
+
+    def _make_events(self, token: str, keys: LeasedKeys) -> Owned:
+        events = EventsPartition(self.services, keys, token, lambda: self.client.ears.remove(keys.inbox))
+        self.client.ears.add(Stream(keys.inbox, events.hear, trim=False, position="$"))
+        return events
+
+    def _lease_lost(self, tag: str, token: str) -> None:
+        self._ownership.lost(tag, token)
+
+    def _partition_lost(self, partition: Owned) -> None:
+        self._ownership.lost(partition.keys.tag, partition.token)
+
+    def _restored(self) -> None:
+        """A new connection: the server may have lost writes, and bells were missed."""
+        for partition in list(self.services.partitions.values()):
+            self.services.dispatcher.spawn(partition.audit())
+
+    # -- chores
+
+    async def _poll_calls(self) -> None:
+        """A bell that told of a reply may be lost: ask the journals of turns that have waited for a while."""
+        now = asyncio.get_running_loop().time()
+        for turn in list(self.services.calling.values()):
+            for k, call in list(turn.calls.open.items()):
+                if now - call.since > 1.0:
+                    await turn.calls.poll(k)
+                    await self.client.calls_watch.give_up_if_undeliverable(k, call, turn.calls.entry_ids.get(k, ""))
+
+    async def _audit(self) -> None:
+        await asyncio.gather(*(partition.audit() for partition in list(self.services.partitions.values())))
+
+    def _description(self) -> dict[str, str]:
+        types = sorted(self.client.membership.own_types)
+        return describe_member(types, platform.node(), os.getpid(), self._started_ms)
+
+
+def _nobody_here(
+    message: object, topic: TopicId, agents: list[AgentId], sender: AgentId | None, message_id: str
+) -> None:
+    """Takes the place of the runtime's own until it is set."""

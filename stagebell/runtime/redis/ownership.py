@@ -1,0 +1,236 @@
+"""Which partitions this worker owns, and the steps by which they come and go.
+
+    free or expired ──acquire──▶ owned ──lease lost──▶ forgotten
+                                   │
+                                   └─ more than our share: drain ──▶ release
+
+What holds at all times
+    - The lease only says who should work; the token that came with it is the fence, and every effect is checked
+      against it in the server.
+    - A partition whose owner is not heard of is taken when its lease ends, by whoever asks first. A free one is taken by
+      a worker that has less than its share (partitions / workers that host the type, rounded up).
+    - A partition is given up when its agents have nothing to do, and never while an agent is in memory that cannot be
+      moved because it saves no state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from asyncio import Task
+from collections.abc import Awaitable, Callable
+from uuid import uuid4
+
+from stagebell.runtime.engine.catalog import HostedType
+from stagebell.runtime.redis.keys import LeasedKeys, NamespaceKeys
+from stagebell.runtime.redis.lease_thread import LeaseThread
+from stagebell.runtime.redis.membership import Membership
+from stagebell.runtime.redis.partition import Accept, Owned, Partition
+from stagebell.runtime.redis.results import Grant, Taken
+from stagebell.runtime.redis.services import Services
+from stagebell.runtime.redis.storage import stored_of
+
+logger = logging.getLogger("stagebell")
+
+_TICK = 0.2
+_SOON = 0.005
+_PATIENCE = 1.0
+
+
+Make = Callable[[str, LeasedKeys], Owned]
+
+
+class Ownership:
+    """The leases of one worker. `on_owned` and `on_released` hear of each that comes and goes."""
+
+    def __init__(
+        self, services: Services, namespace: str, leases: LeaseThread, membership: Membership, accept: Accept
+    ) -> None:
+        self._namespace = namespace
+        self._services = services
+        self._leases = leases
+        self._membership = membership
+        self._accept = accept
+        self._next_try: dict[str, float] = {}
+        self._claiming: set[str] = set()
+        self._hosted: dict[str, HostedType] = {}
+        self._extra: dict[str, tuple[LeasedKeys, Make]] = {}
+        self._task: Task[None] | None = None
+        self._moves: set[str] = set()
+
+    # -- what this worker is for
+
+    async def host(self, hosted: HostedType) -> None:
+        """Take part in running an agent type."""
+        self._hosted[hosted.name] = hosted
+        await self._services.directory.ensure_type(hosted.name)
+        await self._claim_type(hosted.name)
+
+    def host_leased(self, keys: LeasedKeys, make: Make) -> None:
+        """Take part in something that is leased as one piece; `make(token, keys)` when it becomes ours."""
+        self._extra[keys.tag] = keys, make
+
+    def start(self) -> None:
+        """Claim from now on."""
+        self._task = asyncio.get_running_loop().create_task(self._claim_for_ever())
+
+    async def stop(self) -> None:
+        """Claim no more, and give everything up. Turns that are open lose their fence."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await asyncio.gather(*(self._release(partition) for partition in list(self._services.partitions.values())))
+
+    def try_at_once(self, tag: str) -> None:
+        """Somebody gave this up."""
+        self._next_try.pop(tag, None)
+
+    def owns(self, keys: LeasedKeys) -> Owned | None:
+        """The partition of these keys, when it is ours."""
+        return self._services.partitions.get(keys.tag)
+
+    # -- claiming
+
+    async def _claim_for_ever(self) -> None:
+        while True:
+            try:
+                await self._claim_all()
+                self._give_up_surplus()
+            except Exception as error:  # the server is away, or answers nonsense: claiming goes on when it is back
+                logger.debug("claiming is interrupted: %s", error)
+            await asyncio.sleep(_TICK)
+
+    async def _claim_all(self) -> None:
+        await asyncio.gather(
+            *(self._claim_type(name) for name in self._hosted),
+            *(self._claim(keys, make, wanted=True) for keys, make in self._extra.values()),
+        )
+
+    async def _claim_type(self, name: str) -> None:
+        entry = self._services.directory.types.get(name)
+        if entry is None or not entry.partitions:
+            return
+        share = self._share(name, entry.partitions)
+        tags = [self._services.directory.partition(name, number) for number in range(entry.partitions)]
+        owned = sum(1 for keys in tags if keys.tag in self._services.partitions)
+        start = hash(self._services.worker) % entry.partitions
+        attempts: list[Awaitable[None]] = []
+        for keys in tags[start:] + tags[:start]:
+            if keys.tag not in self._services.partitions:
+                attempts.append(self._claim(keys, self._make, wanted=owned + len(attempts) < share))
+        await asyncio.gather(*attempts)
+
+    async def _claim(
+        self, keys: LeasedKeys, make: Make, *, wanted: bool
+    ) -> None:
+        """Try to take one, when it can be free: at first, and when the present lease ends."""
+        loop, tag = asyncio.get_running_loop(), keys.tag
+        due = self._next_try.get(tag)
+        if tag in self._services.partitions or tag in self._claiming or self._services.stopping:
+            return
+        if due is None and not wanted:
+            self._next_try[tag] = loop.time() + _PATIENCE  # its desired owner comes first
+            return
+        if due is not None and due > loop.time() + _TICK:
+            return
+        self._claiming.add(tag)
+        try:
+            if due is not None and due > loop.time():
+                await asyncio.sleep(due - loop.time())
+            nonce = uuid4().hex[:12]
+            answer = await self._services.link.submit(
+                lambda scripts: scripts.acquire(
+                    keys, worker=self._services.worker, nonce=nonce, ttl_ms=self._services.settings.lease_ms
+                )
+            )
+            if isinstance(answer, Taken):
+                self._next_try[tag] = loop.time() + answer.remaining_ms / 1000 + _SOON
+            else:
+                await self._own(keys, answer, make)
+        finally:
+            self._claiming.discard(tag)
+
+    async def _own(self, keys: LeasedKeys, grant: Grant, make: Make) -> None:
+        self._next_try.pop(keys.tag, None)
+        self._leases.add(keys, grant.token)
+        partition = make(grant.token, keys)
+        partition.careful = bool(grant.previous) and not grant.previous.startswith("released:")
+        if partition.careful:
+            partition.attempts = await self._services.link.submit(lambda scripts: scripts.attempts(keys))
+        self._services.partitions[keys.tag] = partition
+        partition.read()
+
+    def _make(self, token: str, keys: LeasedKeys) -> Partition:
+        services = self._services
+        return Partition(keys, token, services.link, self._accept, credit=services.settings.read_credit)
+
+    def _share(self, name: str, partitions: int) -> int:
+        hosts = set(self._membership.hosts(name)) | {self._services.worker}
+        return math.ceil(partitions / len(hosts))
+
+    # -- giving up
+
+    def lost(self, tag: str, token: str) -> None:
+        """A lease is another's now."""
+        partition = self._services.partitions.get(tag)
+        if partition is not None and partition.token == token:
+            logger.warning("worker %s has lost %s, another worker runs its agents", self._services.worker, tag)
+            self._forget(partition)
+            partition.lose()
+
+    def _forget(self, partition: Owned) -> None:
+        self._services.partitions.pop(partition.keys.tag, None)
+        self._leases.remove(partition.keys)
+
+    def _give_up_surplus(self) -> None:
+        """Give up, one at a time, what is more than our share; others wait for it."""
+        for name in self._hosted:
+            entry = self._services.directory.types.get(name)
+            owned = self._owned_of(name) if entry is not None else []
+            if entry is None or self._moves or len(owned) <= self._share(name, entry.partitions):
+                continue
+            movable = next((partition for partition in owned if _can_move(partition)), None)
+            if movable is not None:
+                self._moves.add(movable.keys.tag)
+                self._services.dispatcher.spawn(self._hand_over(name, movable))
+
+    def _owned_of(self, name: str) -> list[Partition]:
+        head = f"{self._namespace}:{name}:"
+        partitions = self._services.partitions.items()
+        return [owned for tag, owned in partitions if tag.startswith(head) and isinstance(owned, Partition)]
+
+    async def _hand_over(self, name: str, partition: Partition) -> None:
+        try:
+            partition.drain()
+            while partition.busy and partition.owned:
+                await asyncio.sleep(_SOON)
+            if not partition.owned:
+                return
+            for activation in list(partition.agents.values()):
+                if activation.agent is not None:
+                    await activation.agent.close()
+            self._next_try[partition.keys.tag] = asyncio.get_running_loop().time() + _PATIENCE
+            await self._release(partition)
+            self._tell_hosts(name, partition.keys.tag)
+        finally:
+            self._moves.discard(partition.keys.tag)
+
+    async def _release(self, partition: Owned) -> None:
+        self._forget(partition)
+        partition.lose()
+        await self._services.link.submit(
+            lambda scripts: scripts.release(partition.keys, token=partition.token, hold_ms=0)
+        )
+
+    def _tell_hosts(self, name: str, tag: str) -> None:
+        head = NamespaceKeys(self._namespace).bell_head
+        for worker in self._membership.hosts(name):
+            if worker != self._services.worker:
+                bell = f"{head}{worker}}}:bell"
+                self._services.link.tell("XADD", bell, "MAXLEN", "~", "10000", "*", "k", "free", "p", tag)
+
+
+def _can_move(partition: Partition) -> bool:
+    """True unless an agent of it is in memory that would lose what it remembers."""
+    return all(a.agent is None or stored_of(a).keeps for a in partition.agents.values())

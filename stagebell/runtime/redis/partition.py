@@ -1,0 +1,225 @@
+"""A partition that this worker owns: which of its messages are in memory, and which are still to be read.
+
+What holds at all times
+    - `last` is the highest entry id that was read; every entry up to it is in `pending`, was consumed, or came back from
+      the dead (see `audit`).
+    - Messages are handed on in the order of the inbox. A bell that carries a message is used only when nothing before
+      it is missing, which its `q` (the entry before it) tells; else the inbox is read.
+    - At most `credit` messages are in memory; the rest is read when half of them are done.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from stagebell.runtime.engine.activation import Activation
+from stagebell.runtime.redis.keys import LeasedKeys
+from stagebell.runtime.redis.link import Link
+from stagebell.runtime.redis.results import InboxEntry
+
+logger = logging.getLogger("stagebell")
+
+EntryId = tuple[int, int]
+
+
+class Incoming(Protocol):
+    """A message of this partition that is in memory."""
+
+    turn_id: str
+
+    def forget(self) -> None:
+        """It is not ours to run any more; if its turn is open, nothing of it will be committed."""
+        ...
+
+    def forget_unless_started(self) -> None:
+        """The same, for a message whose turn has not started."""
+        ...
+
+
+class Owned(Protocol):
+    """What a worker owns by a lease."""
+
+    keys: LeasedKeys
+    token: str
+    owned: bool
+    careful: bool
+    attempts: dict[str, int]
+
+    @property
+    def busy(self) -> bool:
+        """True while messages of it are in memory."""
+        ...
+
+    def read(self) -> None:
+        """Read on, when there is more to read."""
+        ...
+
+    def drain(self) -> None:
+        """Start nothing more."""
+        ...
+
+    def lose(self) -> None:
+        """It belongs to another worker now."""
+        ...
+
+    async def audit(self) -> None:
+        """Compare memory with the server."""
+        ...
+
+
+Accept = Callable[["Partition", str, str, str, bytes], Incoming]
+
+
+def parse_entry_id(text: str) -> EntryId:
+    """An entry id as numbers, which order as the server orders them."""
+    time, _, number = text.partition("-")
+    return int(time), int(number)
+
+
+class Partition:
+    """One owned partition; `accept` takes a message that was read (entry id, turn id, agent, envelope)."""
+
+    def __init__(self, keys: LeasedKeys, token: str, link: Link, accept: Accept, *, credit: int) -> None:
+        self.keys = keys
+        self.token = token
+        self.pending: dict[str, Incoming] = {}
+        self.agents: dict[str, Activation] = {}
+        self.attempts: dict[str, int] = {}
+        self.owned = True
+        self.draining = False
+        self.careful = False  # what is in the inbox now may have killed its former owner
+        self._link = link
+        self._accept = accept
+        self._credit = credit
+        self._last: EntryId = (0, 0)
+        self._more = True
+        self._reading = False
+        self._generation = 0
+
+    @property
+    def busy(self) -> bool:
+        """True while messages of it are in memory."""
+        return bool(self.pending)
+
+    # -- messages come in
+
+    def heard(self, entry_id: str, before: str, turn_id: str, agent: str, envelope: bytes | None) -> None:
+        """A bell rang for an entry of this partition."""
+        if not self.owned or self.draining or entry_id in self.pending:
+            return
+        if self._reading or self._more:
+            self._more = True  # what is being read now may have been asked for before this entry came
+            self._read_on()
+            return
+        id = parse_entry_id(entry_id)
+        if id <= self._last:
+            return
+        missed = bool(before) and parse_entry_id(before) > self._last
+        if missed or envelope is None or len(self.pending) >= self._credit:
+            self._more = True
+            self._read_on()
+            return
+        self._take(entry_id, id, turn_id, agent, envelope)
+
+    def read(self) -> None:
+        """Read on from the inbox when there may be more and there is room for it."""
+        if self._more:
+            self._read_on()
+
+    def done(self, entry_id: str) -> None:
+        """A message was consumed."""
+        self.pending.pop(entry_id, None)
+        if self._more and len(self.pending) <= self._credit // 2:
+            self._read_on()
+
+    def _read_on(self) -> None:
+        if self._reading or not self.owned or self.draining or len(self.pending) >= self._credit:
+            return
+        self._reading, self._more = True, False
+        room = self._credit - len(self.pending)
+        start = "-" if self._last == (0, 0) else f"({self._last[0]}-{self._last[1]}"
+        generation = self._generation
+        answer = self._link.submit(lambda scripts: scripts.read(self.keys.inbox, start, room))
+        answer.add_done_callback(lambda future: self._read(future.exception() or future.result(), room, generation))
+
+    def _read(self, answer: BaseException | Sequence[InboxEntry], room: int, generation: int) -> None:
+        self._reading = False
+        if generation != self._generation:  # asked for before everything was forgotten
+            self._read_on()
+            return
+        if isinstance(answer, BaseException):
+            logger.error("the inbox %s cannot be read: %s", self.keys.inbox, answer)
+            self._more = True
+            return
+        if not self.owned:
+            return
+        for entry_id, turn_id, agent, envelope in answer:
+            id = parse_entry_id(entry_id)
+            if id > self._last and entry_id not in self.pending:
+                self._take(entry_id, id, turn_id, agent, envelope)
+        if len(answer) >= room:
+            self._more = True
+        else:
+            self.careful = False
+        if self._more:
+            self._read_on()
+
+    def _take(self, entry_id: str, id: EntryId, turn_id: str, agent: str, envelope: bytes) -> None:
+        self._last = id
+        # In line before it is handed on: a message that cannot be run is settled at once.
+        self.pending[entry_id] = self._accept(self, entry_id, turn_id, agent, envelope)
+
+    # -- when memory and store do not agree
+
+    async def audit(self) -> None:
+        """Compare with the server: read what a lost bell did not tell, and notice what came back from the dead.
+
+        An entry that is in the inbox and neither in memory nor new was consumed once: the server lost writes, and
+        nothing in memory can be trusted.
+        """
+        length: int = await self._link.ask("XLEN", self.keys.inbox)
+        if length == len(self.pending) or not self.owned:
+            return
+        if length > len(self.pending):
+            entries = await self._link.submit(lambda scripts: scripts.read(self.keys.inbox, "-", self._credit))
+            returned = [
+                entry_id
+                for entry_id, _, _, _ in entries
+                if entry_id not in self.pending and parse_entry_id(entry_id) <= self._last
+            ]
+            if returned and self.owned:
+                logger.warning("%s: %s is back, the server lost writes: reading again", self.keys.inbox, returned[0])
+                self.start_over()
+                return
+        self._more = True
+        self._read_on()
+
+    def start_over(self) -> None:
+        """Forget what is in memory and read the inbox again; the token stays."""
+        self._forget_pending()
+        self._generation += 1
+        self._last, self._more = (0, 0), True
+        self._read_on()
+
+    def drain(self) -> None:
+        """Take no more messages, and let those go that were not started; the inbox keeps them."""
+        self.draining = True
+        for message in list(self.pending.values()):
+            message.forget_unless_started()
+
+    def lose(self) -> None:
+        """The partition belongs to another worker now."""
+        self.owned = False
+        self._forget_pending()
+        for activation in self.agents.values():
+            activation.agent = None  # another worker runs it now; here it would be loaded anew
+            if activation.top is None:
+                activation.hosted.live.pop(activation.id.key, None)
+        self.agents.clear()
+
+    def _forget_pending(self) -> None:
+        pending, self.pending = self.pending, {}
+        for message in pending.values():
+            message.forget()

@@ -1,0 +1,160 @@
+"""`Publisher`: events, messages and calls from a process that hosts no agents."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from autogen_core import AgentId, TopicId
+from typing_extensions import Self
+
+from stagebell.errors import RuntimeNotRunning
+from stagebell.messages.registry import TypeRegistry
+from stagebell.runtime.redis.client import Client, find_server
+from stagebell.runtime.redis.embedded import EmbeddedServer
+from stagebell.runtime.redis.keys import check_name
+from stagebell.runtime.redis.settings import RedisSettings
+
+
+class Publisher:
+    """Sends typed messages to the agents of a namespace. Use it as an async context manager.
+
+    Args:
+        url: redis://, rediss:// or unix:// URL of the server; without one, the embedded server of the project folder.
+        namespace: the namespace of the agents.
+        folder: the project folder of the embedded server (default: `.stagebell` in the current directory).
+        max_message_bytes: largest message, encoded.
+        undeliverable_after: seconds that nobody may host an agent's type before a call to it is given up.
+        server_patience: seconds that the server may be away before open calls are given up.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        namespace: str = "default",
+        folder: Path | None = None,
+        max_message_bytes: int = 1024 * 1024,
+        undeliverable_after: float = 10.0,
+        server_patience: float = 30.0,
+    ) -> None:
+        self._url = url
+        self._namespace = check_name(namespace)
+        self._folder = folder
+        self._settings = RedisSettings(
+            max_message_bytes=max_message_bytes,
+            undeliverable_after=undeliverable_after,
+            server_patience=server_patience,
+        )
+        self._registry = TypeRegistry()
+        self._server: EmbeddedServer | None = None
+        self._client: Client | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        """Connect.
+
+        Raises:
+            ServerNotFound: no URL was given and there is no server program on this machine.
+            ServerUnavailable: the server cannot be reached.
+            ServerRefused: it refused the credentials.
+        """
+        url, self._server = await find_server(self._url, self._folder)
+        client = Client(url, self._namespace, self._registry, self._settings, max_call_depth=32)
+        try:
+            await client.open()
+            await client.listen()
+        except BaseException:
+            await self._let_go(client)
+            raise
+        self._client = client
+
+    async def close(self) -> None:
+        """Disconnect; open calls end in `RuntimeNotRunning`."""
+        client, self._client = self._client, None
+        if client is not None:
+            await self._let_go(client)
+
+    async def _let_go(self, client: Client) -> None:
+        await client.close(RuntimeNotRunning("the publisher was closed before the reply came"))
+        if self._server is not None:
+            self._server.release()
+
+    def register(self, *types: Any) -> None:
+        """Make message types known, so that replies of these types can be read.
+
+        Types of messages that are sent become known by themselves.
+
+        Raises:
+            TypeConflict: another class is known under the same wire name.
+        """
+        for each in types:
+            self._registry.add_type(each)
+
+    async def publish(self, message: Any, topic_id: TopicId, *, message_id: str | None = None) -> None:
+        """Publish to all agents that subscribe to the topic. It is stored for each of them when this returns.
+
+        Args:
+            message: of a class that is a pydantic model, a dataclass or a protobuf message.
+            topic_id: the topic.
+            message_id: give the same id to repeat a publish whose outcome is unknown: within 10 minutes it is one.
+
+        Raises:
+            MessageTooLarge: it is larger than `max_message_bytes`.
+            Busy: an inbox is full.
+            ServerUnavailable: the server was away for too long, nothing was sent.
+            OutcomeUnknown: the server was away for too long, and it may have got the message.
+        """
+        client = self._running()
+        await client.transport.publish(self._encode(client, message), topic_id, message_id=message_id)
+
+    async def send(self, message: Any, recipient: AgentId, *, message_id: str | None = None) -> None:
+        """Send to one agent and wait for no reply. It is stored when this returns. Raises as `publish` does."""
+        client = self._running()
+        await client.transport.send(self._encode(client, message), recipient, message_id=message_id)
+
+    async def call(
+        self,
+        message: Any,
+        recipient: AgentId,
+        *,
+        timeout: float | None = None,
+        message_id: str | None = None,
+    ) -> Any:
+        """Call an agent and wait for its reply.
+
+        Args:
+            message: as for `publish`.
+            recipient: the agent.
+            timeout: seconds to wait; without one, until the reply or a named error comes.
+            message_id: as for `publish`.
+
+        Raises:
+            TimeoutError: the reply did not come within `timeout`.
+            Undeliverable: nobody hosts the agent's type.
+            CantHandle: the agent has no handler for the message.
+            UnregisteredType: the type of the reply is not known here: `register` it.
+            Exception: whatever the handler raised, or as for `publish`.
+        """
+        client = self._running()
+        async with asyncio.timeout(timeout):
+            return await client.transport.call(self._encode(client, message), recipient, message_id=message_id)
+
+    def _encode(self, client: Client, message: Any) -> Any:
+        self._registry.add_type(type(message))
+        return client.wire.encode(message)
+
+    def _running(self) -> Client:
+        if self._client is None:
+            raise RuntimeNotRunning("the publisher is not open: use `async with Publisher(…) as publisher`")
+        return self._client

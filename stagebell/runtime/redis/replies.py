@@ -1,0 +1,70 @@
+"""Calls made from outside of all turns, and the stream that brings their replies to this process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from asyncio import Future
+from typing import NamedTuple
+
+from autogen_core import AgentId
+
+from stagebell.messages.codec import unpack
+from stagebell.messages.envelope import Envelope
+from stagebell.runtime.redis.ears import Fields, Stream
+from stagebell.runtime.redis.keys import LeasedKeys
+from stagebell.runtime.redis.requests import ReplyTo
+
+logger = logging.getLogger("stagebell")
+
+
+class OpenCall(NamedTuple):
+    """A call that waits for its reply; `entry_id` is empty until the server has taken the request."""
+
+    recipient: AgentId
+    keys: LeasedKeys
+    turn_id: str
+    reply: ReplyTo
+    answer: Future[Envelope]
+    since: float
+
+
+class Replies:
+    """The open calls of one process, by the text under which their replies come."""
+
+    def __init__(self, stream_key: str) -> None:
+        self.stream = Stream(stream_key, self._hear, trim=True)
+        self.open: dict[str, OpenCall] = {}
+        self.entry_ids: dict[str, str] = {}
+
+    def expect(self, field: str, recipient: AgentId, keys: LeasedKeys, turn_id: str, reply: ReplyTo) -> OpenCall:
+        """Wait for a reply from now on."""
+        loop = asyncio.get_running_loop()
+        call = OpenCall(recipient, keys, turn_id, reply, loop.create_future(), loop.time())
+        self.open[field] = call
+        return call
+
+    def forget(self, field: str) -> None:
+        """Wait no more."""
+        self.open.pop(field, None)
+        self.entry_ids.pop(field, None)
+
+    def adopt(self, field: str, answer: Future[Envelope], call: OpenCall) -> None:
+        """Take over a call whose turn has ended while a task of it still waits."""
+        self.open[field] = call._replace(answer=answer)
+
+    def fail_all(self, error: BaseException) -> None:
+        """Give every open call this error."""
+        for call in list(self.open.values()):
+            if not call.answer.done():
+                call.answer.set_exception(error)
+
+    def _hear(self, id: str, fields: Fields) -> None:
+        field = fields[b"j"].decode()
+        call = self.open.get(field)
+        if call is None or call.answer.done():
+            return  # the caller gave up, or the reply was sent twice
+        try:
+            call.answer.set_result(unpack(fields[b"e"]))
+        except Exception as error:
+            call.answer.set_exception(error)

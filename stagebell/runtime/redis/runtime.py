@@ -1,0 +1,477 @@
+"""`RedisRuntime`: agents spread over worker processes and machines, over one Redis or Valkey server.
+
+Follow one message: publisher → codec → redis/transport → mailbox → dispatch → outcome → commit → replies → calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from autogen_core import (
+    Agent,
+    AgentId,
+    AgentMetadata,
+    CancellationToken,
+    DropMessage,
+    InterventionHandler,
+    MessageContext,
+    MessageSerializer,
+    Subscription,
+    TopicId,
+)
+from autogen_core.exceptions import NotAccessibleError
+from autogen_core.logging import DeliveryStage, MessageKind
+from opentelemetry.trace import SpanKind, TracerProvider
+from typing_extensions import Self
+
+from stagebell.errors import RuntimeNotRunning
+from stagebell.runtime.engine.catalog import HostedType
+from stagebell.runtime.engine.host import Host
+from stagebell.runtime.engine.immediate import is_immediate
+from stagebell.runtime.engine.options import saves_state
+from stagebell.runtime.engine.snapshots import parse_snapshot, state_of
+from stagebell.runtime.engine.subscriptions import Subscriptions
+from stagebell.runtime.engine.turn import Turn, current_turn
+from stagebell.runtime.redis.client import find_server
+from stagebell.runtime.redis.control import Describe, LoadState, SaveState, register_requests
+from stagebell.runtime.redis.directory import check_subscription
+from stagebell.runtime.redis.embedded import EmbeddedServer
+from stagebell.runtime.redis.keys import check_name
+from stagebell.runtime.redis.node import Node
+from stagebell.runtime.redis.settings import RedisSettings
+from stagebell.runtime.redis.stored_states import StoredStates
+from stagebell.runtime.redis.turns import DurableTurn
+
+logger = logging.getLogger("stagebell")
+
+T = TypeVar("T", bound=Agent)
+
+_ANY_AGENT: type[Any] = Agent
+
+
+class _Phase(Enum):
+    NEW = "was not started: call `await start()` first"
+    RUNNING = "is running"
+    STOPPED = "is stopped: call `await start()` first"
+
+
+class RedisRuntime(Host):
+    """An agent runtime across processes. Several of them with the same namespace share the agents of their types.
+
+    Args:
+        url: redis://, rediss:// or unix:// URL of the server; without one, the embedded server of the project folder.
+        namespace: agents of different namespaces know nothing of each other.
+        intervention_handlers: `on_send` and `on_publish` run before a message is stored, `on_response` where the
+            callee lives; each sees what the one before it returned.
+        tracer_provider: where spans go; without one, the application's global provider, if it has set one.
+        folder: the project folder of the embedded server (default: `.stagebell` in the current directory).
+        cancel_grace: seconds that a cancelled handler may go on before its task is cancelled.
+        max_call_depth: how long a chain of calls may grow before it ends in `CallDepthExceeded`.
+        warn_after: seconds after which a turn that waits, with no call open, is reported with its stack.
+        lease, max_stall, partitions, max_message_bytes, max_state_bytes, undeliverable_after, stop_grace,
+            server_patience: see `RedisSettings`.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        namespace: str = "default",
+        intervention_handlers: Sequence[InterventionHandler] | None = None,
+        tracer_provider: TracerProvider | None = None,
+        folder: Path | None = None,
+        lease: float = 3.0,
+        max_stall: float = 60.0,
+        partitions: int = 16,
+        max_message_bytes: int = 1024 * 1024,
+        max_state_bytes: int = 1024 * 1024,
+        undeliverable_after: float = 10.0,
+        stop_grace: float = 5.0,
+        server_patience: float = 30.0,
+        cancel_grace: float = 0.5,
+        max_call_depth: int = 32,
+        warn_after: float = 60.0,
+    ) -> None:
+        super().__init__(
+            intervention_handlers=intervention_handlers,
+            tracer_provider=tracer_provider,
+            cancel_grace=cancel_grace,
+            max_call_depth=max_call_depth,
+            warn_after=warn_after,
+        )
+        self._url = url
+        self._namespace = check_name(namespace)
+        self._folder = folder
+        self._settings = RedisSettings(
+            lease=lease,
+            max_stall=max_stall,
+            partitions=partitions,
+            max_message_bytes=max_message_bytes,
+            max_state_bytes=max_state_bytes,
+            undeliverable_after=undeliverable_after,
+            stop_grace=stop_grace,
+            server_patience=server_patience,
+        )
+        register_requests(self._registry)
+        self._phase = _Phase.NEW
+        self._server: EmbeddedServer | None = None
+        self._node: Node | None = None
+        self._subscriptions = Subscriptions()
+        self._added: list[Subscription] = []
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # -- life
+
+    async def start(self) -> None:
+        """Connect, announce the agent types that were registered, and take a share of their agents.
+
+        Raises:
+            RuntimeError: it is running.
+            ServerNotFound: no URL was given and there is no server program on this machine.
+            ServerUnavailable: the server cannot be reached.
+            ServerRefused: it refused the credentials or the commands.
+        """
+        if self._phase is _Phase.RUNNING:
+            raise RuntimeError("the runtime is already started")
+        self._events.refresh()
+        url, self._server = await find_server(self._url, self._folder)
+        node = Node(url, self._namespace, self._settings, self._registry, self._catalog, self._dispatcher)
+        node.services.publish_here = self._publish_turn_here
+        node.services.max_call_depth = self._max_call_depth
+        try:
+            await node.open()
+            self._node, self._phase = node, _Phase.RUNNING
+            self._dispatcher.start()
+            for hosted in list(self._catalog.types.values()):
+                await self._announce(node, hosted)
+            for subscription in self._added:
+                await self._store_subscription(node, subscription)
+            await node.announce_message_types()
+            await node.work()
+        except BaseException:
+            self._phase, self._node = _Phase.STOPPED, None
+            await node.close(abrupt=True)
+            self._release_server()
+            raise
+
+    async def stop(self) -> None:
+        """Stop: messages that were not started stay in their inboxes for others, open turns get `stop_grace` to end.
+
+        Agents stay in memory until `close`, but are loaded anew when the runtime starts again.
+
+        Raises:
+            RuntimeError: it is not running.
+        """
+        node = self._running("stop")
+        self._phase = _Phase.STOPPED
+        node.services.stopping = True
+        node.drain()
+        self._dispatcher.stop()
+        await self._dispatcher.settle(self._settings.stop_grace)
+        self._node = None
+        await node.close()
+        self._release_server()
+
+    async def stop_when_idle(self, timeout: float | None = None) -> None:
+        """Stop as soon as no inbox of the namespace holds a message that can run, and nothing runs here.
+
+        Args:
+            timeout: seconds to wait for that.
+
+        Raises:
+            RuntimeError: it is not running.
+            TimeoutError: there was still work after `timeout`; the runtime goes on.
+        """
+        node = self._running("stop_when_idle")
+        async with asyncio.timeout(timeout):
+            await node.wait_idle()
+        await self.stop()
+
+    async def close(self) -> None:
+        """Stop if running, then close every agent and forget it."""
+        if self._phase is _Phase.RUNNING:
+            await self.stop()
+        self._phase = _Phase.STOPPED
+        await self._catalog.close()
+
+    def _release_server(self) -> None:
+        if self._server is not None:
+            self._server.release()
+            self._server = None
+
+    # -- messages
+
+    async def send_message(
+        self,
+        message: Any,
+        recipient: AgentId,
+        *,
+        sender: AgentId | None = None,
+        cancellation_token: CancellationToken | None = None,
+        message_id: str | None = None,
+    ) -> Any:
+        """Call an agent, wherever it lives, and wait for its reply.
+
+        Raises:
+            Undeliverable: nobody has hosted the agent's type for `undeliverable_after`.
+            CantHandle: the agent has no handler for the message.
+            UnregisteredType, MessageTooLarge: the message, or its reply, cannot travel.
+            RuntimeNotRunning: the runtime is not running.
+            asyncio.CancelledError: the token was cancelled.
+            Exception: whatever the handler raised, with the traceback of its worker as `remote_traceback`.
+        """
+        node = self._running(f"a call to {recipient}")
+        if not self._watched:
+            return await self._send(node, message, recipient, sender, cancellation_token, message_id)
+        message_id = message_id or str(uuid4())
+        context = MessageContext(sender, None, True, cancellation_token or CancellationToken(), message_id)
+        with self._events.span("create", recipient, SpanKind.PRODUCER, message_type=type(message).__name__):
+            self._events.message(message, MessageKind.DIRECT, DeliveryStage.SEND, sender, recipient)
+            message = await self._interventions.on_send(message, context, recipient)
+        with self._events.span("send", recipient, SpanKind.PRODUCER):
+            reply = await self._send(node, message, recipient, sender, cancellation_token, message_id)
+        self._events.message(reply, MessageKind.RESPOND, DeliveryStage.DELIVER, recipient, sender)
+        return reply
+
+    async def _send(
+        self,
+        node: Node,
+        message: Any,
+        recipient: AgentId,
+        sender: AgentId | None,
+        token: CancellationToken | None,
+        message_id: str | None,
+    ) -> Any:
+        if recipient.type in node.bound.held:
+            return await self._call_here(message, recipient, sender, token, message_id)
+        if token is not None and token.is_cancelled():
+            raise asyncio.CancelledError
+        encoded = node.services.wire.encode(message)
+        turn = self._durable_turn()
+        if turn is not None:
+            return await turn.calls.call(encoded, recipient, sender, token)
+        return await node.client.transport.call(
+            encoded, recipient, sender=sender, token=token, message_id=message_id, chain=_lineage(current_turn.get())
+        )
+
+    async def publish_message(
+        self,
+        message: Any,
+        topic_id: TopicId,
+        *,
+        sender: AgentId | None = None,
+        cancellation_token: CancellationToken | None = None,
+        message_id: str | None = None,
+    ) -> None:
+        """Publish to all agents that subscribe to the topic, but not to the sender itself.
+
+        From inside a turn it leaves with the turn's commit (see `immediate`); else it is stored for each subscriber
+        when this returns.
+
+        Raises:
+            UnregisteredType, MessageTooLarge: the message cannot travel.
+            RuntimeNotRunning: the runtime is not running.
+            Exception: whatever an intervention raised.
+        """
+        node = self._running(f"a publish to {topic_id}")
+        if self._watched:
+            id = message_id or str(uuid4())
+            context = MessageContext(sender, topic_id, False, cancellation_token or CancellationToken(), id)
+            with self._events.span("create", topic_id, SpanKind.PRODUCER, message_type=type(message).__name__):
+                self._events.message(message, MessageKind.PUBLISH, DeliveryStage.SEND, sender, topic_id)
+                message = await self._interventions.on_publish(message, context)
+            if message is DropMessage:
+                return
+        turn = self._durable_turn()
+        if turn is not None and not is_immediate():
+            turn.publish(message, node.services.wire.encode(message), topic_id, sender)
+            return
+        await self._publish_now(node, message, topic_id, sender, cancellation_token, message_id)
+
+    async def _publish_now(
+        self,
+        node: Node,
+        message: Any,
+        topic: TopicId,
+        sender: AgentId | None,
+        token: CancellationToken | None,
+        message_id: str | None,
+    ) -> None:
+        held = node.bound.held
+        recipients = node.services.directory.recipients(topic, sender)
+        if recipients and all(agent.type in held for agent in recipients):
+            await node.services.directory.refresh_if_changed()
+            recipients = node.services.directory.recipients(topic, sender)
+        if recipients and all(agent.type in held for agent in recipients):
+            self._publish_here(message, topic, recipients, sender, token, message_id)
+            return
+        encoded = node.services.wire.encode(message)
+        here = await node.client.transport.publish(encoded, topic, sender=sender, message_id=message_id, here=held)
+        if here:
+            self._publish_here(message, topic, here, sender, token, message_id)
+
+    def _publish_turn_here(
+        self, message: Any, topic: TopicId, agents: list[AgentId], sender: AgentId | None, message_id: str
+    ) -> None:
+        self._publish_here(message, topic, agents, sender, None, message_id)
+
+    def _durable_turn(self) -> DurableTurn | None:
+        """The turn whose commit takes the effects of the code that is running; None outside of turns."""
+        turn = self._caller()
+        receipt = turn.receipt if turn is not None else None
+        if turn is None or turn.activation.hosted.process_bound or not isinstance(receipt, DurableTurn):
+            return None
+        return receipt if receipt.takes_effects else None
+
+    # -- agent types and subscriptions
+
+    async def _hosted(self, hosted: HostedType) -> None:
+        if hosted.interleaved and not hosted.process_bound and hosted.agent_class and saves_state(hosted.agent_class):
+            del self._catalog.types[hosted.name]
+            raise ValueError(
+                f"{hosted.agent_class.__name__} is interleaved and saves state: its turns would commit states that "
+                "know nothing of each other. Make it serial, or leave save_state out"
+            )
+        if self._node is not None:
+            await self._announce(self._node, hosted)
+
+    async def _announce(self, node: Node, hosted: HostedType) -> None:
+        if hosted.agent_class is not None:
+            self._register_replies(hosted.agent_class)
+        await node.host(hosted)
+
+    def add_message_serializer(self, serializer: MessageSerializer[Any] | Sequence[MessageSerializer[Any]]) -> None:
+        """Make message types known here, and their names known in the namespace.
+
+        Raises:
+            TypeConflict: another class is known under the same wire name.
+        """
+        super().add_message_serializer(serializer)
+        if self._node is not None:
+            self._dispatcher.spawn(self._node.announce_message_types())
+
+    async def add_subscription(self, subscription: Subscription) -> None:
+        """Let a topic reach an agent type, from all processes of the namespace.
+
+        Raises:
+            SubscriptionError: this runtime has an equal one, or it is of a class that the server cannot keep.
+        """
+        check_subscription(subscription)
+        self._subscriptions.add(subscription)
+        self._added.append(subscription)
+        if self._node is not None:
+            await self._store_subscription(self._node, subscription)
+
+    async def _store_subscription(self, node: Node, subscription: Subscription) -> None:
+        agent_type = getattr(subscription, "agent_type", "")
+        hosted = self._catalog.types.get(agent_type)
+        bound = hosted is not None and hosted.process_bound
+        await node.services.directory.add_subscription(subscription, node.client.name if bound else "")
+
+    async def remove_subscription(self, id: str) -> None:
+        """Take a subscription back, from the whole namespace.
+
+        Raises:
+            SubscriptionError: there is none of this id.
+        """
+        mine = next((subscription for subscription in self._added if subscription.id == id), None)
+        if mine is not None:
+            self._subscriptions.remove(id)
+            self._added.remove(mine)
+            if self._node is not None:
+                await self._node.services.directory.forget_subscription(mine)
+        else:
+            await self._running("remove_subscription").services.directory.remove_subscription(id)
+
+    # -- state
+
+    async def save_state(self) -> Mapping[str, Any]:
+        """The state of every agent of the namespace: of those in memory here as it is now, of others as stored."""
+        return await StoredStates(self._running("save_state")).save()
+
+    async def load_state(self, state: Mapping[str, Any]) -> None:
+        """Load what `save_state` gave, of any runtime; agents whose type nobody knows are left out.
+
+        Raises:
+            MalformedState: it is not such a mapping.
+        """
+        node = self._running("load_state")
+        for agent, agent_state in parse_snapshot(state):
+            if agent.type in self._catalog.types or agent.type in node.services.directory.types:
+                await self.agent_load_state(agent, agent_state)
+
+    async def agent_metadata(self, agent: AgentId) -> AgentMetadata:
+        """What an agent says of itself, wherever it lives."""
+        if self._is_here(agent):
+            return (await self._agent(agent)).metadata
+        found = await self.send_message(Describe(), agent)
+        return AgentMetadata(type=found["type"], key=found["key"], description=found["description"])
+
+    async def agent_save_state(self, agent: AgentId) -> Mapping[str, Any]:
+        """The state of one agent, wherever it lives, between two of its turns."""
+        if self._is_here(agent):
+            return await state_of(await self._agent(agent))
+        state: Mapping[str, Any] = await self.send_message(SaveState(), agent)
+        return state
+
+    async def agent_load_state(self, agent: AgentId, state: Mapping[str, Any]) -> None:
+        """Load a state into one agent, wherever it lives, in a turn of its own; it is stored when this returns."""
+        if self._is_here(agent):
+            await (await self._agent(agent)).load_state(state)
+        else:
+            await self.send_message(LoadState(state=dict(state)), agent)
+
+    def _is_here(self, agent: AgentId) -> bool:
+        """True for agents bound to this process."""
+        hosted = self._catalog.types.get(agent.type)
+        return hosted is not None and hosted.process_bound
+
+    async def try_get_underlying_agent_instance(self, id: AgentId, type: type[T] = _ANY_AGENT) -> T:
+        """The Python object of an agent of this process; for tests and inspection.
+
+        Raises:
+            UnknownAgentType: its type is not registered here.
+            NotAccessibleError: another process runs the agent.
+            TypeError: it is not a `type`.
+        """
+        hosted = self._catalog.hosted(id.type)
+        if not hosted.process_bound and not await self._running("the instance").settle_ownership(id):
+            raise NotAccessibleError(f"agent {id} lives in another process")
+        return await super().try_get_underlying_agent_instance(id, type)
+
+    # -- small parts
+
+    def _running(self, what: str) -> Node:
+        if self._node is None or self._phase is not _Phase.RUNNING:
+            raise RuntimeNotRunning(f"{what} was refused: the runtime {self._phase.value}")
+        return self._node
+
+    def _register_replies(self, cls: type) -> None:
+        for name in dir(cls):
+            for produced in getattr(getattr(cls, name, None), "produces_types", ()):
+                self._registry.add_type(produced)
+
+
+def _lineage(turn: Turn | None) -> tuple[str, ...]:
+    """The calls from which the code that is running descends, although its own turn is not durable."""
+    while turn is not None:
+        if isinstance(turn.receipt, DurableTurn):
+            return (*turn.receipt.envelope.chain, turn.receipt.turn_id)
+        turn = turn.parent
+    return ()
+

@@ -1,0 +1,47 @@
+"""What the parts of one `RedisRuntime` share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import Context
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from autogen_core import AgentId, TopicId
+
+from stagebell.runtime.engine.catalog import Catalog
+from stagebell.runtime.engine.dispatch import Dispatcher
+from stagebell.runtime.redis.awaiting import Awaiting
+from stagebell.runtime.redis.directory import Directory
+from stagebell.runtime.redis.link import Link
+from stagebell.runtime.redis.partition import Owned
+from stagebell.runtime.redis.replies import Replies
+from stagebell.runtime.redis.settings import RedisSettings
+from stagebell.runtime.redis.wire import Wire
+
+if TYPE_CHECKING:
+    from stagebell.runtime.redis.turns import DurableTurn
+
+PublishHere = Callable[[Any, TopicId, list[AgentId], "AgentId | None", str], None]
+
+
+@dataclass(slots=True)
+class Services:
+    """One for each runtime; `worker` is its name in the namespace."""
+
+    worker: str
+    settings: RedisSettings
+    link: Link
+    wire: Wire
+    directory: Directory
+    replies: Replies
+    catalog: Catalog
+    dispatcher: Dispatcher
+    publish_here: PublishHere
+    max_call_depth: int
+    awaiting: Awaiting = field(default_factory=Awaiting)
+    context: Context = field(default_factory=Context)
+    partitions: dict[str, Owned] = field(default_factory=dict[str, Owned])
+    calling: dict[str, DurableTurn] = field(default_factory=dict[str, "DurableTurn"])
+    stopping: bool = False
+    on_lost: Callable[[Owned], None] = lambda partition: None

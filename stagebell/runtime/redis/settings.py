@@ -1,0 +1,47 @@
+"""The settings of a `RedisRuntime`, in one value that its parts share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedisSettings:
+    """Times in seconds, sizes in bytes.
+
+    Attributes:
+        lease: how long a worker that is not heard of keeps its partitions; it renews three times in that time.
+        max_stall: how long the event loop may make no progress before the worker stops renewing its leases.
+        partitions: into how many parts the keys of an agent type are divided, when this runtime is the first to use it.
+        max_message_bytes: largest message, encoded.
+        max_state_bytes: largest state of one agent, encoded.
+        undeliverable_after: how long nobody may host an agent's type before calls to it are given up.
+        stop_grace: how long open turns may go on after `stop`.
+        server_patience: how long the server may be away before calls from outside of turns are given up.
+        read_credit: how many messages of one partition are held in memory.
+    """
+
+    lease: float = 3.0
+    max_stall: float = 60.0
+    partitions: int = 16
+    max_message_bytes: int = 1024 * 1024
+    max_state_bytes: int = 1024 * 1024
+    undeliverable_after: float = 10.0
+    stop_grace: float = 5.0
+    server_patience: float = 30.0
+    read_credit: int = 256
+
+    def __post_init__(self) -> None:
+        for name in ("lease", "max_stall", "undeliverable_after", "server_patience"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be more than 0 seconds")
+        for name in ("partitions", "max_message_bytes", "max_state_bytes", "read_credit"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1")
+        if self.stop_grace < 0:
+            raise ValueError("stop_grace must not be negative")
+
+    @property
+    def lease_ms(self) -> int:
+        """The lease in milliseconds, as the scripts take it."""
+        return int(self.lease * 1000)

@@ -1,0 +1,47 @@
+"""The states of all agents of a namespace, wherever they live."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from autogen_core import AgentId
+
+from stagebell.runtime.engine.snapshots import save_live
+from stagebell.runtime.redis.keys import LeasedKeys
+from stagebell.runtime.redis.link import Ask
+from stagebell.runtime.redis.node import Node
+from stagebell.runtime.redis.wire import decode_state
+
+
+class StoredStates:
+    """Reads the stored states through one node."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    async def save(self) -> dict[str, Any]:
+        """The state of every agent: of those in memory here as it is now, of the others as stored."""
+        directory = self._node.services.directory
+        await directory.refresh_if_changed()
+        partitions = [
+            directory.partition(name, number)
+            for name, entry in directory.types.items()
+            for number in range(entry.partitions)
+        ]
+        stored = await asyncio.gather(*(self._stored(keys) for keys in partitions))
+        states: dict[str, Any] = {agent: state for part in stored for agent, state in part.items()}
+        states.update(await save_live(self._node.services.catalog))
+        return states
+
+    async def _stored(self, keys: LeasedKeys) -> dict[str, Mapping[str, Any]]:
+        link = self._node.services.link
+        names = [name.decode() for name in await link.ask("SMEMBERS", keys.ids)]
+        agents = [AgentId.from_str(name) for name in names]
+        found = await asyncio.gather(*(link.submit(_state(keys.state(agent.key))) for agent in agents))
+        return {str(agent): decode_state(agent, data) for agent, (_, data) in zip(agents, found, strict=True) if data}
+
+
+def _state(key: str) -> Ask[tuple[int, bytes]]:
+    return lambda scripts: scripts.state(key)

@@ -1,0 +1,405 @@
+"""A message from an inbox, and the turn in which it is handled: all it does takes effect with one commit, or not at all.
+
+    accepted ──▶ begun ──▶ handler ──▶ committing ──▶ settled
+        │          │          │ call: journalled, leaves at once
+        │          │          │ publish: into the outbox, leaves with the commit
+        └──────────┴──────────┴──▶ abandoned: the partition was lost or the server went back; nothing takes effect
+
+The store decides, never memory. A commit answers
+    OK         it took effect
+    DUP        the input was gone: an earlier attempt of ours took effect, or somebody else's; memory is read again
+    FENCED     another worker owns the partition; it runs the message
+    STALE      memory and store disagree; the partition is read again
+    STALE_REGISTRY   subscriptions changed; the recipients are looked up again and the commit is repeated
+
+A turn that ends in its first step is not counted as an attempt: its commit leaves before its BEGIN would. When a
+partition is taken over from a worker that died, each attempt is counted before the handler runs (`careful`), so a
+message that kills its worker at once is found out then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import traceback
+from asyncio import CancelledError, Future
+from typing import Any, NamedTuple, cast
+
+from autogen_core import AgentId, TopicId
+
+from stagebell.errors import DeadLettered, NonDeterministicReplay, ServerRefused, StagebellError
+from stagebell.messages.envelope import Envelope
+from stagebell.messages.ids import output_id, turn_id
+from stagebell.messages.registry import Encoded
+from stagebell.runtime.engine.snapshots import load_into, state_of
+from stagebell.runtime.engine.turn import Entry, Turn
+from stagebell.runtime.redis.calls import TurnCalls
+from stagebell.runtime.redis.partition import Partition
+from stagebell.runtime.redis.requests import Delivery, LeftOpen, Nested, ReplyTo
+from stagebell.runtime.redis.requests import Turn as Fence
+from stagebell.runtime.redis.results import EndReply
+from stagebell.runtime.redis.services import Services
+from stagebell.runtime.redis.storage import Stored, stored_of
+
+logger = logging.getLogger("stagebell")
+
+MOST_ATTEMPTS = 4
+
+
+class Published(NamedTuple):
+    """A publish that waits in the outbox: once encoded for the server, once as it is for agents of this process."""
+
+    topic: TopicId
+    envelope: bytes
+    message: Any
+    sender: AgentId | None
+
+
+class DurableTurn:
+    """One message of a partition; see `engine.ports.Receipt` and `partition.Incoming`."""
+
+    def __init__(
+        self,
+        services: Services,
+        partition: Partition,
+        entry_id: str,
+        turn_id: str,
+        agent: AgentId,
+        envelope: Envelope,
+        reply_to: ReplyTo,
+    ) -> None:
+        self.turn_id = turn_id
+        self.agent = agent
+        self.envelope = envelope
+        self.fence = Fence(partition.keys, partition.token, str(agent), entry_id, turn_id)
+        self.entry: Entry | None = None
+        self.turn: Turn | None = None
+        self.abandoned = False
+        self.careful = False
+        self.calls = TurnCalls(services, self)
+        self._services = services
+        self._partition = partition
+        self._reply_to = reply_to
+        self._stored: Stored | None = None
+        self._version: int | None = None
+        self._begun = False
+        self._closed = False
+        self._nested: Nested | None = None
+        self._before: Any = None
+        self._outbox: list[Published] = []
+
+    # -- what the engine asks (engine.ports.Receipt)
+
+    @property
+    def calling(self) -> bool:
+        """True while a call of this turn waits for its reply."""
+        return bool(self.calls.open)
+
+    def admitted_by(self, turn: Turn) -> bool:
+        """True when this message descends from a call that `turn` awaits."""
+        above = turn.receipt
+        return isinstance(above, DurableTurn) and above.calls.awaits_one_of(self.envelope.chain) is not None
+
+    async def begin(self, turn: Turn) -> None:
+        """Note what the turn starts from, and see to it that the attempt is counted."""
+        self.turn = turn
+        self._stored = stored = stored_of(turn.activation)
+        self._version = stored.version if stored.keeps else None
+        if turn.below is not None:
+            await self._begin_nested(turn, turn.below)
+        if self.careful:
+            self._begun = True
+            self._counted(await self._services.link.submit(lambda scripts: scripts.begin(self.fence)))
+        else:
+            asyncio.get_running_loop().call_soon(self.ensure_begun)
+        if self.abandoned:
+            raise CancelledError
+
+    async def _begin_nested(self, turn: Turn, below: Turn) -> None:
+        parent = cast(DurableTurn, below.receipt)
+        k = parent.calls.awaits_one_of(self.envelope.chain) or "-"
+        self._nested = Nested(parent.turn_id, k, parent.calls.known_savepoints)
+        if self._stored is not None and self._stored.keeps and turn.activation.agent is not None:
+            self._before = await state_of(turn.activation.agent)
+
+    def ensure_begun(self) -> None:
+        """Count the attempt, unless the turn is over already."""
+        if not self._begun and not self._closed and not self.abandoned:
+            self._begun = True
+            answer = self._services.link.submit(lambda scripts: scripts.begin(self.fence))
+            answer.add_done_callback(self._on_begun)
+
+    def _on_begun(self, answer: Future[int]) -> None:
+        if not answer.cancelled() and answer.exception() is None:
+            self._counted(answer.result())
+
+    def _counted(self, attempts: int) -> None:
+        if attempts > 0 or self._closed:
+            return
+        if attempts < 0:
+            self._services.on_lost(self._partition)
+        else:
+            self._partition.start_over()  # the input is gone and we did not consume it
+
+    async def commit(self, turn: Turn, result: Any) -> None:
+        """The handler returned: send the commit. It has taken effect when the server says so."""
+        if self.abandoned:
+            return
+        self._closed = True
+        try:
+            state = await self._new_state(turn)
+            reply = self._reply(result)
+        except StagebellError as error:
+            self._closed = False
+            await self.fail(turn, error)
+            return
+        self._send_commit(turn, state, reply)
+
+    async def fail(self, turn: Turn, error: BaseException) -> None:
+        """The handler raised: the failure reply and the removal of the input take effect, nothing else."""
+        if isinstance(error, CancelledError) and self._services.stopping:
+            self.forget()
+        if self.abandoned or isinstance(error, KeyboardInterrupt | SystemExit):
+            return
+        self._closed = True
+        if not self._reply_to.mode:
+            logger.error("%s failed to handle a message, it goes to the dead letters", self.agent, exc_info=error)
+        agent, stored = turn.activation.agent, stored_of(turn.activation)
+        if stored.keeps and self._nested is not None and agent is not None:
+            await load_into(agent, self._before)
+        elif stored.keeps:
+            turn.activation.agent = None  # the next turn loads what is stored
+        self.set_aside(error, has_state=stored.keeps)
+
+    def drop(self) -> None:
+        """The engine stops: the message stays in the inbox, for whoever owns the partition next."""
+        self.abandoned = True
+        self._partition.pending.pop(self.fence.entry_id, None)
+
+    # -- what the partition asks (partition.Incoming)
+
+    def forget(self) -> None:
+        """Nothing of this message will be committed here."""
+        if self.abandoned:
+            return
+        self.abandoned = True
+        self._partition.pending.pop(self.fence.entry_id, None)
+        self._services.calling.pop(self.turn_id, None)
+        if self.turn is None:
+            if self.entry is not None:
+                self._services.dispatcher.withdraw(self.entry)
+            return
+        self._forget_agent()
+        if not self._closed:
+            self._services.dispatcher.cancel(self.turn)
+
+    def forget_unless_started(self) -> None:
+        """The same, for a message whose turn has not started."""
+        if self.turn is None and not self._closed:
+            self.forget()
+
+    # -- effects of the handler
+
+    @property
+    def takes_effects(self) -> bool:
+        """True while what the handler does is part of the turn."""
+        return not self._closed and not self.abandoned
+
+    def publish(self, message: Any, encoded: Encoded, topic: TopicId, sender: AgentId | None) -> None:
+        """Publish with the commit."""
+        id = output_id(self.turn_id, len(self._outbox))
+        envelope = self._services.wire.publication(encoded, id=id, topic=topic, sender=sender)
+        self._outbox.append(Published(topic, envelope, message, sender))
+
+    # -- the end
+
+    async def _new_state(self, turn: Turn) -> bytes:
+        agent, stored = turn.activation.agent, self._stored
+        if agent is None or stored is None or not stored.keeps:
+            return b""
+        data = self._services.wire.encode_state(self.agent, await state_of(agent))
+        return b"" if data == stored.data and self._nested is None else data
+
+    def _reply(self, result: Any) -> bytes:
+        if not self._reply_to.mode:
+            return b""
+        return self._services.wire.reply(result, id=self.envelope.id, sender=self.agent)
+
+    def _send_commit(self, turn: Turn, state: bytes, reply: bytes) -> None:
+        services, stored = self._services, self._stored
+        here, outputs = self._resolve()
+        version = None if self._nested is not None else self._version
+        answer = services.link.submit(
+            lambda scripts: scripts.commit(
+                self.fence,
+                version=version,
+                state=state,
+                nested=self._nested,
+                reply_to=self._reply_to,
+                reply=reply,
+                outputs=outputs,
+                known_replies=self.calls.known_replies,
+                known_savepoints=self.calls.known_savepoints,
+                registry_version=services.directory.version if self._outbox else None,
+                left_open=self._left_open(),
+            )
+        )
+        if stored is not None and stored.keeps and self._nested is None:
+            stored.version += 1
+            stored.data = state or stored.data
+            stored.tail = answer
+        answer.add_done_callback(lambda future: self._on_end(future, turn, (state, reply), here))
+
+    def _resolve(self) -> tuple[list[tuple[Published, list[AgentId]]], list[Delivery]]:
+        """The recipients of the outbox: agents bound to this process, and messages for the rest."""
+        here: list[tuple[Published, list[AgentId]]] = []
+        outputs: list[Delivery] = []
+        for i, published in enumerate(self._outbox):
+            id = output_id(self.turn_id, i)
+            local: list[AgentId] = []
+            for agent in self._services.directory.recipients(published.topic, published.sender):
+                hosted = self._services.catalog.types.get(agent.type)
+                if hosted is not None and hosted.process_bound:
+                    local.append(agent)
+                elif (place := self._services.directory.place(agent)) is not None:
+                    outputs.append(Delivery(place, turn_id(id, str(agent)), str(agent), published.envelope))
+            here.append((published, local))
+        return here, outputs
+
+    def _left_open(self) -> LeftOpen:
+        return LeftOpen(tuple(self.calls.open), self._services.replies.stream.key)
+
+    def _on_end(
+        self,
+        answer: Future[EndReply],
+        turn: Turn,
+        sent: tuple[bytes, bytes],
+        here: list[tuple[Published, list[AgentId]]],
+    ) -> None:
+        if answer.cancelled() or (error := answer.exception()) is not None:
+            self._not_settled(None if answer.cancelled() else error)
+            return
+        match answer.result().status:
+            case "OK":
+                self._settled()
+                self._deliver_here(here)
+            case "STALE_REGISTRY":
+                self._services.dispatcher.spawn(self._commit_again(turn, *sent))
+            case "DUP":
+                self._settled()
+                self._forget_agent()
+                if self._nested is not None:
+                    self._partition.start_over()
+            case "FENCED":
+                self._services.on_lost(self._partition)
+            case "STALE":
+                self._partition.start_over()
+            case _:
+                self._refused(answer.result())
+
+    async def _commit_again(self, turn: Turn, state: bytes, reply: bytes) -> None:
+        await self._services.directory.refresh()
+        for published in self._outbox:
+            for agent in self._services.directory.recipients(published.topic, published.sender):
+                await self._services.directory.find_place(agent)
+        if self._stored is not None and self._stored.keeps and self._nested is None:
+            self._stored.version -= 1
+        self._send_commit(turn, state, reply)
+
+    def _settled(self) -> None:
+        self._partition.done(self.fence.entry_id)
+        self._services.calling.pop(self.turn_id, None)
+        self.calls.hand_over()
+        if self._nested is not None and self.turn is not None and self.turn.below is not None:
+            parent = self.turn.below.receipt
+            if isinstance(parent, DurableTurn):
+                parent.calls.known_savepoints += 1
+
+    def _deliver_here(self, here: list[tuple[Published, list[AgentId]]]) -> None:
+        for i, (published, agents) in enumerate(here):
+            if agents:
+                id = output_id(self.turn_id, i)
+                self._services.publish_here(published.message, published.topic, agents, published.sender, id)
+
+    def _forget_agent(self) -> None:
+        """The agent in memory is not what is stored: the next turn, when this one has ended, loads it again."""
+        if self._keeps_state and self.turn is not None:
+            self.turn.activation.agent = None
+
+    @property
+    def _keeps_state(self) -> bool:
+        return self._stored is not None and self._stored.keeps
+
+    def _refused(self, reply: EndReply) -> None:
+        reason = f"the server's key {reply.detail} has a type that nobody of us wrote ({reply.status})"
+        logger.error("the turn of %s for message %s cannot be committed: %s", self.agent, self.envelope.id, reason)
+        self.set_aside(ServerRefused(reason), has_state=self._keeps_state, dead_letter=reason)
+
+    def _not_settled(self, error: BaseException | None) -> None:
+        self.abandoned = True
+        if error is not None and not self._services.stopping:
+            logger.error("the turn of %s for message %s was not committed: %s", self.agent, self.envelope.id, error)
+
+    def set_aside(self, error: BaseException, *, has_state: bool, dead_letter: str = "") -> None:
+        """End the turn with a failure: to the caller, when somebody waits, else to the dead letters."""
+        self._closed = True
+        waits = bool(self._reply_to.mode)
+        if not waits and not dead_letter:
+            dead_letter = "".join(traceback.format_exception(error)).strip()[-4000:]
+        failure = self._services.wire.failure(error, id=self.envelope.id, sender=str(self.agent)) if waits else b""
+        answer = self._services.link.submit(
+            lambda scripts: scripts.fail(
+                self.fence,
+                has_state=has_state,
+                nested=self._nested,
+                reply_to=self._reply_to,
+                failure=failure,
+                dead_letter=dead_letter,
+                known_savepoints=self.calls.known_savepoints,
+                left_open=self._left_open(),
+            )
+        )
+        answer.add_done_callback(self._on_failed)
+
+    def _on_failed(self, answer: Future[EndReply]) -> None:
+        if answer.cancelled() or (error := answer.exception()) is not None:
+            self._not_settled(None if answer.cancelled() else error)
+            return
+        match answer.result().status:
+            case "OK" | "DUP":
+                self._partition.done(self.fence.entry_id)
+                self._services.calling.pop(self.turn_id, None)
+                self.calls.hand_over()
+            case "FENCED":
+                self._services.on_lost(self._partition)
+            case "STALE":
+                self._partition.start_over()
+            case _:
+                logger.error(
+                    "message %s to %s can be neither handled nor set aside, it stays in the inbox: %s %s",
+                    self.envelope.id,
+                    self.agent,
+                    answer.result().status,
+                    answer.result().detail,
+                )
+
+    def pass_over(self) -> None:
+        """Consume a publish that the agent does not handle."""
+        self._closed = True
+        answer = self._services.link.submit(lambda scripts: scripts.commit(self.fence, version=None))
+        answer.add_done_callback(self._on_failed)
+
+    def not_deterministic(self, k: str) -> NonDeterministicReplay:
+        """The error of a turn that ran again and made another call in this place."""
+        return NonDeterministicReplay(self.agent, k)
+
+    def give_up(self, attempts: int) -> None:
+        """Set a message aside that has killed its worker again and again."""
+        reason = f"crashed: the worker that ran it died {attempts} times"
+        error = DeadLettered(self.agent, self.envelope.id, reason)
+        self.set_aside(error, has_state=self._class_keeps_state, dead_letter=reason)
+
+    @property
+    def _class_keeps_state(self) -> bool:
+        hosted = self._services.catalog.types.get(self.agent.type)
+        return hosted is not None and stored_of(hosted.activation(self.agent)).keeps

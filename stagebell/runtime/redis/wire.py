@@ -1,0 +1,182 @@
+"""Messages ↔ what is stored: with the types of this process and within its limits."""
+
+from __future__ import annotations
+
+import json
+import logging
+import traceback
+from collections.abc import Mapping
+from typing import Any, cast
+
+from autogen_core import AgentId, TopicId
+
+from stagebell.errors import MalformedState, StateTooLarge
+from stagebell.messages.codec import check_size, pack
+from stagebell.messages.envelope import FAILURE_TYPE, Envelope
+from stagebell.messages.failure import describe, restore
+from stagebell.messages.registry import Encoded, TypeRegistry
+from stagebell.runtime.redis.keys import leased_keys
+from stagebell.runtime.redis.requests import NO_REPLY, ReplyTo
+from stagebell.runtime.redis.settings import RedisSettings
+
+logger = logging.getLogger("stagebell")
+
+
+class Wire:
+    """Encodes and decodes for one runtime."""
+
+    def __init__(self, registry: TypeRegistry, settings: RedisSettings) -> None:
+        self.registry = registry
+        self._settings = settings
+
+    def encode(self, message: Any) -> Encoded:
+        """A message as bytes.
+
+        Raises:
+            UnregisteredType: its class is not registered.
+            MalformedMessage: it cannot be written.
+            MessageTooLarge: it is larger than `max_message_bytes`.
+        """
+        encoded = self.registry.encode(message)
+        check_size(encoded.name, len(encoded.data), self._settings.max_message_bytes)
+        return encoded
+
+    def decode(self, envelope: Envelope) -> Any:
+        """The message in an envelope.
+
+        Raises:
+            UnregisteredType: its type is not registered.
+            MalformedMessage: it is not what the type asks for.
+        """
+        return self.registry.decode(envelope.type, envelope.datacontenttype, envelope.data)
+
+    def request(
+        self,
+        encoded: Encoded,
+        *,
+        id: str,
+        to: AgentId,
+        sender: AgentId | None,
+        reply: ReplyTo = NO_REPLY,
+        chain: tuple[str, ...] = (),
+    ) -> bytes:
+        """The envelope of a call (with `reply`) or of a message that nobody waits for."""
+        return pack(
+            Envelope(
+                id=id,
+                type=encoded.name,
+                datacontenttype=encoded.content_type,
+                kind="send",
+                data=encoded.data,
+                to=str(to),
+                sender=_spell(sender),
+                reply=spell_reply(reply),
+                chain=chain,
+            )
+        )
+
+    def publication(self, encoded: Encoded, *, id: str, topic: TopicId, sender: AgentId | None) -> bytes:
+        """The envelope of a publish, the same for all its subscribers."""
+        return pack(
+            Envelope(
+                id=id,
+                type=encoded.name,
+                datacontenttype=encoded.content_type,
+                kind="publish",
+                data=encoded.data,
+                topic=str(topic),
+                sender=_spell(sender),
+            )
+        )
+
+    def reply(self, result: Any, *, id: str, sender: AgentId) -> bytes:
+        """The envelope of a reply. Raises as `encode` does."""
+        encoded = self.encode(result)
+        return pack(
+            Envelope(
+                id=id,
+                type=encoded.name,
+                datacontenttype=encoded.content_type,
+                kind="reply",
+                data=encoded.data,
+                sender=str(sender),
+            )
+        )
+
+    def failure(self, error: BaseException, *, id: str, sender: str) -> bytes:
+        """The envelope of a failure."""
+        data = describe(error, "".join(traceback.format_exception(error)))
+        return pack(Envelope(id=id, type=FAILURE_TYPE, kind="failure", data=data, sender=sender))
+
+    def outcome(self, envelope: Envelope) -> Any:
+        """The result in a reply.
+
+        Raises:
+            BaseException: what the callee's handler raised, when the envelope is that of a failure.
+            UnregisteredType: the type of the reply is not registered here.
+            MalformedMessage: the reply is not what its type asks for.
+        """
+        if envelope.kind == "failure":
+            raise restore(envelope.data)
+        return self.decode(envelope)
+
+    def encode_state(self, agent: AgentId, state: Mapping[str, Any]) -> bytes:
+        """A state as bytes.
+
+        Raises:
+            MalformedState: it is not a mapping of JSON values.
+            StateTooLarge: it is larger than `max_state_bytes`.
+        """
+        try:
+            data = json.dumps(dict(state), separators=(",", ":"), ensure_ascii=False).encode()
+        except (TypeError, ValueError) as error:
+            raise MalformedState(agent, f"save_state must return a mapping of JSON values: {error}") from error
+        if len(data) > self._settings.max_state_bytes:
+            raise StateTooLarge(agent, len(data), self._settings.max_state_bytes)
+        return data
+
+
+def decode_state(agent: AgentId, data: bytes) -> Mapping[str, Any]:
+    """The state in `data`.
+
+    Raises:
+        MalformedState: it is not a JSON object.
+    """
+    try:
+        state = json.loads(data)
+    except ValueError as error:
+        raise MalformedState(agent, f"what is stored is not JSON: {error}") from error
+    if not isinstance(state, dict):
+        raise MalformedState(agent, "what is stored is not a JSON object")
+    return cast("dict[str, Any]", state)
+
+
+def spell_reply(reply: ReplyTo) -> str:
+    """Where a reply goes, as an envelope carries it; empty when nobody waits."""
+    match reply.mode:
+        case "journal":
+            return f"j|{reply.tag}|{reply.turn_id}|{reply.field}"
+        case "stream":
+            return f"s|{reply.key}|{reply.field}"
+        case _:
+            return ""
+
+
+def parse_reply(text: str) -> ReplyTo:
+    """What `spell_reply` wrote. An address that nobody could have written is taken for none, with a log line."""
+    kind, _, rest = text.partition("|")
+    parts = rest.split("|")
+    try:
+        if kind == "j" and len(parts) == 3:
+            return ReplyTo.caller(leased_keys(parts[0]), parts[1], parts[2])
+        if kind == "s" and len(parts) == 2 and parts[0].startswith("sb:{") and parts[0].endswith("}:rep"):
+            return ReplyTo.client(parts[0], parts[1])
+    except ValueError:
+        pass
+    if text:
+        logger.error("a message asks for its reply at %.80r, which is no address: nobody gets the reply", text)
+    return NO_REPLY
+
+
+def _spell(agent: AgentId | None) -> str:
+    return "" if agent is None else str(agent)

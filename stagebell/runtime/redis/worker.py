@@ -1,0 +1,130 @@
+"""The receiving side of a process: messages of its partitions become entries in the mailboxes of its agents."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from autogen_core import AgentId, TopicId
+
+from stagebell.errors import CantHandle, MalformedMessage, MessageError, UnknownVersion, UnregisteredType
+from stagebell.messages.codec import unpack
+from stagebell.messages.envelope import Envelope
+from stagebell.runtime.engine.turn import Entry
+from stagebell.runtime.redis.ears import Fields
+from stagebell.runtime.redis.partition import Partition
+from stagebell.runtime.redis.requests import NO_REPLY
+from stagebell.runtime.redis.services import Services
+from stagebell.runtime.redis.turns import MOST_ATTEMPTS, DurableTurn
+from stagebell.runtime.redis.wire import parse_reply
+
+logger = logging.getLogger("stagebell")
+
+_UNREADABLE = Envelope(id="?", type="?", kind="publish", data=b"null")
+
+
+class Receiver:
+    """Takes what is read from inboxes and heard from the bell."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self.on_free: Callable[[str], None] = lambda tag: None
+
+    def accept(self, partition: Partition, entry_id: str, turn_id: str, agent: str, raw: bytes) -> DurableTurn:
+        """A message was read: put it into its agent's mailbox, or settle it when it cannot be handled."""
+        try:
+            envelope = unpack(raw)
+            id = AgentId.from_str(agent)
+        except UnknownVersion as error:
+            logger.error("%s waits: %s. Upgrade this worker, the message stays in its inbox", agent, error)
+            return self._message(partition, entry_id, turn_id, agent, _UNREADABLE)
+        except (MessageError, ValueError) as error:
+            message = self._message(partition, entry_id, turn_id, agent, _UNREADABLE)
+            message.set_aside(error, has_state=False, dead_letter=f"it cannot be read: {error}")
+            return message
+        message = DurableTurn(
+            self._services, partition, entry_id, turn_id, id, envelope, parse_reply(envelope.reply)
+        )
+        message.careful = partition.careful
+        attempts = partition.attempts.get(turn_id, 0)
+        if attempts >= MOST_ATTEMPTS:
+            message.give_up(attempts)
+        else:
+            self._enqueue(partition, message, id, envelope)
+        return message
+
+    def _message(self, partition: Partition, entry_id: str, turn_id: str, agent: str, envelope: Envelope) -> DurableTurn:
+        try:
+            id = AgentId.from_str(agent)
+        except ValueError:
+            id = AgentId("unknown", agent)
+        return DurableTurn(self._services, partition, entry_id, turn_id, id, envelope, NO_REPLY)
+
+    def _enqueue(self, partition: Partition, message: DurableTurn, agent: AgentId, envelope: Envelope) -> None:
+        services = self._services
+        hosted = services.catalog.types.get(agent.type)
+        try:
+            if hosted is None:
+                raise MalformedMessage(envelope.type, f"it is for {agent}, whose type is not registered here")
+            content = services.wire.decode(envelope)
+            sender = AgentId.from_str(envelope.sender) if envelope.sender else None
+            topic = TopicId.from_str(envelope.topic) if envelope.topic else None
+        except UnregisteredType as error:
+            self._not_handled(message, agent, envelope, error)
+            return
+        except (MessageError, ValueError) as error:
+            message.set_aside(error, has_state=False)
+            return
+        activation = hosted.activation(agent)
+        partition.agents[agent.key] = activation
+        message.entry = entry = Entry(
+            content,
+            services.context,
+            sender=sender,
+            topic_id=topic,
+            is_rpc=envelope.kind == "send",
+            message_id=envelope.id,
+            receipt=message,
+        )
+        entry.activation = activation
+        services.dispatcher.enqueue(activation, entry)
+
+    def _not_handled(self, message: DurableTurn, agent: AgentId, envelope: Envelope, error: UnregisteredType) -> None:
+        """No handler takes the type, or it would be registered: refused to a caller, passed over for a publish."""
+        if envelope.kind == "send":
+            message.set_aside(CantHandle(agent, envelope.type), has_state=False)
+        else:
+            logger.info("%s has no handler for %s, the message is passed over: %s", agent, envelope.type, error)
+            message.pass_over()
+
+    # -- the bell
+
+    def hear(self, id: str, fields: Fields) -> None:
+        """The bell rang."""
+        match fields[b"k"]:
+            case b"in":
+                partition = self._services.partitions.get(fields[b"p"].decode())
+                if isinstance(partition, Partition):
+                    partition.heard(
+                        fields[b"i"].decode(),
+                        fields[b"q"].decode(),
+                        fields[b"m"].decode(),
+                        fields[b"a"].decode(),
+                        fields.get(b"e"),
+                    )
+            case b"rep":
+                self._hear_reply(fields)
+            case b"free":
+                self.on_free(fields[b"p"].decode())
+            case _:
+                pass  # a newer program may ring for more
+
+    def _hear_reply(self, fields: Fields) -> None:
+        turn = self._services.calling.get(fields[b"t"].decode())
+        if turn is None:
+            return
+        k, payload = fields[b"j"].decode(), fields.get(b"e")
+        if payload is None:
+            self._services.dispatcher.spawn(turn.calls.poll(k))
+        else:
+            turn.calls.heard(k, payload)

@@ -1,0 +1,51 @@
+"""What may not stand in the project's files."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.house import sources
+
+pytestmark = pytest.mark.unit
+
+# A path of one machine is noise, or a defect, on every other.
+FOLDERS_OF_ONE_MACHINE = re.compile(r"(?<![\w./~$}-])/(?:home|Users|root|work|opt)/[A-Za-z0-9_.]")
+# A sentence has to stand without a tracker beside it.
+TRACKER_NUMBERS = re.compile(r"\bR\d{3}\b|\bissues?\s+#?\d+\b|\B#\d+\b(?!;)|\bTODO\b|\bFIXME\b|\bXXX\b")
+# Packages come from whatever index the user's tools are set to.
+REGISTRY_HOSTS = re.compile(r"(?:pypi|pythonhosted|npmjs|registry)\.(?:org|com|io)\b|\bdeb\.debian\b")
+
+HERE = Path(__file__).resolve()
+
+
+def lines_with(pattern: re.Pattern[str]) -> list[str]:
+    found: list[str] = []
+    for path in sources.project_files():
+        if path == HERE:
+            continue
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if pattern.search(line):
+                found.append(f"{sources.relative(path)}:{number}: {line.strip()[:100]}")
+    return found
+
+
+@pytest.mark.parametrize("pattern", [FOLDERS_OF_ONE_MACHINE, TRACKER_NUMBERS, REGISTRY_HOSTS])
+def test_no_file_holds(pattern: re.Pattern[str]) -> None:
+    assert not lines_with(pattern)
+
+
+def test_no_file_names_the_checkout_or_the_home_folder() -> None:
+    places = [str(place) for place in (sources.ROOT, Path.home()) if len(place.parts) > 1]
+    assert not lines_with(re.compile("|".join(rf"{re.escape(place)}(?![\w-])" for place in places)))
+
+
+def test_the_package_silences_no_type_checker() -> None:
+    silenced = re.compile(r"#\s*(?:type:\s*ignore|pyright:|mypy:)")
+    found = [
+        f"{sources.relative(path)}:{number}"
+        for path in sources.modules()
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if silenced.search(line)
+    ]
+    assert not found

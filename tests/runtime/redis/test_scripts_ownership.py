@@ -1,0 +1,128 @@
+"""acquire, renew, release, break_hold: one token at a time passes the fence."""
+
+from __future__ import annotations
+
+import pytest
+
+from stagebell.errors import ServerRefused
+from stagebell.runtime.redis.requests import Turn
+from stagebell.runtime.redis.results import Grant, Taken
+from tests.runtime.redis.world import World
+
+pytestmark = pytest.mark.integration
+
+
+async def test_a_free_partition_is_granted(world: World) -> None:
+    grant = await world.scripts.acquire(world.a, worker="w1", nonce="n1", ttl_ms=3000)
+    assert grant == Grant("1:w1:n1", 1, "", ())
+    stored = world.hash(world.a.own)
+    assert int(stored.pop("until")) > 1_600_000_000_000
+    assert stored == {"tok": "1:w1:n1", "epoch": "1", "owner": "w1", "prev": ""}
+
+
+async def test_the_same_request_repeated_gets_the_same_grant(world: World) -> None:
+    await world.scripts.acquire(world.a, worker="w0", nonce="n0", ttl_ms=10, now="1000")
+    first = await world.scripts.acquire(world.a, worker="w1", nonce="n1", ttl_ms=3000, now="2000")
+    with world.untouched():
+        again = await world.scripts.acquire(world.a, worker="w1", nonce="n1", ttl_ms=3000, now="3000")
+    assert again == first == Grant("2:w1:n1", 2, "1:w0:n0", ())
+
+
+async def test_a_partition_with_a_living_lease_is_refused(world: World) -> None:
+    await world.scripts.acquire(world.a, worker="w1", nonce="n1", ttl_ms=3000, now="10000")
+    with world.untouched():
+        answer = await world.scripts.acquire(world.a, worker="w2", nonce="n", ttl_ms=3000, now="11000")
+    assert answer == Taken("w1", 2000)
+
+
+async def test_an_expired_lease_is_granted_anew_with_a_new_token(world: World) -> None:
+    old = await world.scripts.acquire(world.a, worker="w1", nonce="n1", ttl_ms=3000, now="10000")
+    new = await world.scripts.acquire(world.a, worker="w2", nonce="n2", ttl_ms=3000, now="13000")
+    assert isinstance(old, Grant)
+    assert new == Grant("2:w2:n2", 2, old.token, ())
+    with world.untouched():
+        assert await world.scripts.renew(world.a, token=old.token, ttl_ms=3000) is False
+
+
+async def test_a_worker_that_asks_with_a_new_nonce_waits_for_its_own_lease(world: World) -> None:
+    await world.scripts.acquire(world.a, worker="w1", nonce="n1", ttl_ms=3000, now="10000")
+    answer = await world.scripts.acquire(world.a, worker="w1", nonce="n2", ttl_ms=3000, now="11000")
+    assert answer == Taken("w1", 2000)
+
+
+async def test_an_expired_lease_that_nobody_took_can_be_renewed(world: World) -> None:
+    grant = await world.scripts.acquire(world.a, worker="w1", nonce="n1", ttl_ms=3000, now="10000")
+    assert isinstance(grant, Grant)
+    assert await world.scripts.renew(world.a, token=grant.token, ttl_ms=3000, now="20000") is True
+    assert world.hash(world.a.own)["until"] == "23000"
+
+
+async def test_a_release_leaves_holds_that_the_next_owner_is_told_of(world: World) -> None:
+    token = await world.own()
+    assert await world.scripts.release(world.a, token=token, hold_ms=500, agents=["a/1"], now="1000") is True
+    assert world.hash(world.a.hold) == {"a/1": f"1500|{token}"}
+    grant = await world.scripts.acquire(world.a, worker="w2", nonce="n", ttl_ms=3000)
+    assert grant == Grant("2:w2:n", 2, f"released:{token}", ("a/1",))
+
+
+async def test_a_repeated_release_changes_nothing(world: World) -> None:
+    token = await world.own()
+    await world.scripts.release(world.a, token=token, hold_ms=500)
+    with world.untouched():
+        assert await world.scripts.release(world.a, token=token, hold_ms=500, agents=["a/1"]) is False
+
+
+async def test_a_held_agent_is_closed_to_the_new_owner_and_open_to_the_old_one(world: World) -> None:
+    old = await world.turn()
+    await world.scripts.release(world.a, token=old.token, hold_ms=500, agents=["a/1"], now="1000")
+    new_token = await world.own(worker="w2")
+    new, third = old._replace(token=new_token), old._replace(token="0:w0:n")
+    with world.untouched():
+        assert await world.scripts.begin(third) == -1
+        assert await world.scripts.begin(new) == -1
+        assert (await world.scripts.commit(new, version=0)).status == "FENCED"
+        assert (await world.scripts.fail(new, has_state=True)).status == "FENCED"
+        assert (await world.call(new)).status == "FENCED"
+        # of another agent the old token may do nothing
+        other = Turn(world.a, old.token, "a/2", old.entry_id, old.turn_id)
+        assert (await world.scripts.commit(other, version=0)).status == "FENCED"
+    assert (await world.call(old)).status == "SENT"
+    assert (await world.scripts.commit(old, version=0, state=b"s")).status == "OK"
+    assert world.hash(world.a.hold) == {}
+    assert (await world.scripts.commit(old, version=1)).status == "FENCED"
+
+
+async def test_a_hold_is_broken_when_it_is_over_and_only_by_the_owner(world: World) -> None:
+    old = await world.own()
+    await world.scripts.release(world.a, token=old, hold_ms=500, agents=["a/1"], now="1000")
+    token = await world.own(worker="w2")
+    with world.untouched():
+        assert await world.scripts.break_hold(world.a, token=old, agent="a/1", now="9000") == -1
+        assert await world.scripts.break_hold(world.a, token=token, agent="a/1", now="1499") == 0
+    assert await world.scripts.break_hold(world.a, token=token, agent="a/1", now="1500") == 1
+    assert world.hash(world.a.hold) == {}
+    assert await world.scripts.break_hold(world.a, token=token, agent="a/1", now="1500") == 1
+
+
+@pytest.mark.parametrize("key", ["own", "hold"])
+async def test_keys_of_a_wrong_type_are_refused_before_any_write(world: World, key: str) -> None:
+    token = await world.own()
+    world.spoil(getattr(world.a, key))
+    with world.untouched():
+        with pytest.raises(ServerRefused) as refused:
+            await world.scripts.acquire(world.a, worker="w2", nonce="n", ttl_ms=1)
+        assert refused.value.code == "WRONGTYPE"
+        with pytest.raises(ServerRefused):
+            await world.scripts.release(world.a, token=token, hold_ms=1, agents=["a/1"])
+        with pytest.raises(ServerRefused):
+            await world.scripts.break_hold(world.a, token=token, agent="a/1")
+        if key == "own":
+            with pytest.raises(ServerRefused):
+                await world.scripts.renew(world.a, token=token, ttl_ms=1)
+
+
+async def test_the_lease_runs_on_the_clock_of_the_server(world: World) -> None:
+    await world.scripts.acquire(world.a, worker="w1", nonce="n", ttl_ms=3000)
+    seconds, micros = world.client.time()
+    until = int(world.hash(world.a.own)["until"])
+    assert 0 <= until - (seconds * 1000 + micros // 1000) <= 3000

@@ -1,0 +1,57 @@
+"""Checked by mypy and pyright, never run: what the public names are to a type checker."""
+
+from typing import Any, assert_type
+
+from autogen_core import AgentId, AgentRuntime, TopicId
+from autogen_core.models import ChatCompletionClient
+
+from stagebell import LocalRuntime, Publisher, RedisRuntime, StagebellError, errors
+from stagebell.testing import ScriptedModel
+
+
+def wants_the_protocol(runtime: AgentRuntime) -> None: ...
+
+
+def wants_a_model(model: ChatCompletionClient) -> None: ...
+
+
+async def the_local_runtime_is_a_drop_in() -> None:
+    runtime = LocalRuntime(intervention_handlers=[], tracer_provider=None, ignore_unhandled_exceptions=True)
+    wants_the_protocol(runtime)
+    assert_type(runtime.start(), None)
+    assert_type(runtime.unprocessed_messages_count, int)
+    assert_type(await runtime.send_message("hello", AgentId("greeter", "one")), Any)
+    assert_type(await runtime.publish_message("hello", TopicId("greetings", "one")), None)
+    assert_type(await runtime.stop_when(lambda: True), None)
+    assert_type(await runtime.process_next(), None)
+    assert_type(await runtime.stop_when_idle(), None)
+    assert_type(await runtime.stop(), None)
+    assert_type(await runtime.close(), None)
+    async with LocalRuntime() as opened:
+        assert_type(opened, LocalRuntime)
+
+
+async def the_redis_runtime_has_the_same_protocol() -> None:
+    runtime = RedisRuntime("redis://localhost", namespace="orders")
+    wants_the_protocol(runtime)
+    wants_the_protocol(RedisRuntime())
+    assert_type(await runtime.start(), None)
+    assert_type(await runtime.stop_when_idle(timeout=5.0), None)
+    assert_type(await runtime.stop(), None)
+    assert_type(await runtime.close(), None)
+    async with RedisRuntime() as opened:
+        assert_type(opened, RedisRuntime)
+
+
+async def a_publisher_needs_no_agents() -> None:
+    async with Publisher("redis://localhost", namespace="orders") as publisher:
+        assert_type(publisher, Publisher)
+
+
+def errors_belong_to_one_tree(error: errors.Undeliverable) -> StagebellError:
+    assert_type(error.recipient, str)
+    return error
+
+
+def the_scripted_model_is_a_model() -> None:
+    wants_a_model(ScriptedModel(["Paris."]))
