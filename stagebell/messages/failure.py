@@ -51,7 +51,7 @@ def describe(error: BaseException, traceback: str = "") -> bytes:
     """
     cls = type(error)
     fields: dict[str, Any] = {
-        "type": f"{cls.__module__}:{cls.__qualname__}",
+        "type": name_of(cls),
         "text": _writable(_text_of(error), TEXT_CHARACTERS),
     }
     arguments = _arguments(error)
@@ -68,15 +68,24 @@ def describe(error: BaseException, traceback: str = "") -> bytes:
     return to_json(fields)
 
 
-def restore(data: bytes) -> BaseException:
+def name_of(cls: type[BaseException]) -> str:
+    """Return the name under which exceptions of a class travel: module:qualname."""
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def restore(data: bytes, known: Mapping[str, type[BaseException]] | None = None) -> BaseException:
     """Return the exception in `data`, with the far side's traceback as `remote_traceback` and as its cause.
+
+    Args:
+        data: what `describe` returned.
+        known: classes that cannot be found in their modules (made inside a function), by `name_of`.
 
     Raises:
         MalformedMessage: `data` is no description of an exception.
     """
     fields = _read(data)
     name, text, traceback = fields["type"], fields["text"], fields.get("traceback", "")
-    error = _rebuild(name, text, fields)
+    error = _rebuild(_loaded_class(name) or _allowed((known or {}).get(name), name), text, fields)
     if error is None:
         error = RemoteHandlerError(name, text, traceback)
     elif traceback or not isinstance(error, RemoteHandlerError):
@@ -170,9 +179,8 @@ def _read(data: bytes) -> dict[str, Any]:
     return fields
 
 
-def _rebuild(name: str, text: str, fields: dict[str, Any]) -> BaseException | None:
-    """The exception itself; None where its class is not loaded, not allowed, or gives another text."""
-    cls = _loaded_class(name)
+def _rebuild(cls: type[BaseException] | None, text: str, fields: dict[str, Any]) -> BaseException | None:
+    """The exception itself; None without a class, or where it gives another text."""
     if cls is None:
         return None
     # Without arguments that can travel, the text is the best guess: it is what ValueError(obj) shows of them.
@@ -198,6 +206,11 @@ def _loaded_class(name: str) -> type[BaseException] | None:
         if not isinstance(namespace, Mapping):
             return None
         holder = cast(Mapping[str, object], namespace).get(step)
-    if not isinstance(holder, type) or not issubclass(holder, BaseException) or issubclass(holder, _REFUSED):
+    return _allowed(holder, name)
+
+
+def _allowed(found: object, name: str) -> type[BaseException] | None:
+    """What was found under a name, if it is an exception that may be raised here."""
+    if not isinstance(found, type) or not issubclass(found, BaseException) or issubclass(found, _REFUSED):
         return None
-    return holder if issubclass(holder, _ALLOWED) or name == _CANCELLED else None
+    return found if issubclass(found, _ALLOWED) or name == _CANCELLED else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from typing import Any
 
 from autogen_core import Agent
@@ -99,7 +100,12 @@ class Performer:
         receiver = activation.id if entry.is_rpc else None
         self._events.message(entry.message, kind, DeliveryStage.DELIVER, entry.sender, receiver)
         context = self._events.context_attribute(entry.sender, entry.topic_id, entry.is_rpc, turn.message_id)
-        with self._events.span("process", activation.id, SpanKind.CONSUMER, message_context=context):
+        with ExitStack() as spans:
+            if entry.topic_id is not None and entry.receipt is not None:
+                spans.enter_context(self._events.span("publish", entry.topic_id, SpanKind.CONSUMER))
+            spans.enter_context(
+                self._events.span("process", activation.id, SpanKind.CONSUMER, message_context=context)
+            )
             result = await handle(activation.agent, entry.message, turn)
         if entry.is_rpc:
             self._events.message(result, MessageKind.RESPOND, DeliveryStage.SEND, activation.id, entry.sender)

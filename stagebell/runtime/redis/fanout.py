@@ -71,6 +71,10 @@ class EventsPartition:
             self.owned = False
             self._on_lose()
 
+    def let_go(self) -> None:
+        """The runtime stops."""
+        self.lose()
+
     async def audit(self) -> None:
         """Look whether an event was missed."""
         if await self._services.link.ask("XLEN", self.keys.inbox):

@@ -66,7 +66,8 @@ class LeaseThread:
         """Stop, and take this worker out of the heartbeats."""
         self._stopped = True
         self._wake.set()
-        await asyncio.to_thread(self._thread.join, 5.0)
+        if self._thread.is_alive():
+            await asyncio.to_thread(self._thread.join, 5.0)
 
     def add(self, keys: LeasedKeys, token: str) -> None:
         """Renew this lease from now on."""

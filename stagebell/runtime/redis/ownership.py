@@ -80,7 +80,10 @@ class Ownership:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        await asyncio.gather(*(self._release(partition) for partition in list(self._services.partitions.values())))
+        partitions = list(self._services.partitions.values())
+        for partition in partitions:
+            partition.let_go()
+        await asyncio.gather(*(self._release(partition) for partition in partitions))
 
     def try_at_once(self, tag: str) -> None:
         """Somebody gave this up."""
@@ -210,6 +213,7 @@ class Ownership:
             for activation in list(partition.agents.values()):
                 if activation.agent is not None:
                     await activation.agent.close()
+            partition.lose()
             self._next_try[partition.keys.tag] = asyncio.get_running_loop().time() + _PATIENCE
             await self._release(partition)
             self._tell_hosts(name, partition.keys.tag)
@@ -218,7 +222,6 @@ class Ownership:
 
     async def _release(self, partition: Owned) -> None:
         self._forget(partition)
-        partition.lose()
         await self._services.link.submit(
             lambda scripts: scripts.release(partition.keys, token=partition.token, hold_ms=0)
         )

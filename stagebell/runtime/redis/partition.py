@@ -64,6 +64,10 @@ class Owned(Protocol):
         """It belongs to another worker now."""
         ...
 
+    def let_go(self) -> None:
+        """The runtime stops."""
+        ...
+
     async def audit(self) -> None:
         """Compare memory with the server."""
         ...
@@ -210,14 +214,19 @@ class Partition:
             message.forget_unless_started()
 
     def lose(self) -> None:
-        """The partition belongs to another worker now."""
+        """The partition belongs to another worker now, which runs its agents: here they would be loaded anew."""
         self.owned = False
         self._forget_pending()
         for activation in self.agents.values():
-            activation.agent = None  # another worker runs it now; here it would be loaded anew
+            activation.agent = None
             if activation.top is None:
                 activation.hosted.live.pop(activation.id.key, None)
         self.agents.clear()
+
+    def let_go(self) -> None:
+        """The runtime stops. Its agents stay in memory until it is closed."""
+        self.owned = False
+        self._forget_pending()
 
     def _forget_pending(self) -> None:
         pending, self.pending = self.pending, {}

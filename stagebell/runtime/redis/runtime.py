@@ -46,6 +46,7 @@ from stagebell.runtime.redis.embedded import EmbeddedServer
 from stagebell.runtime.redis.keys import check_name
 from stagebell.runtime.redis.node import Node
 from stagebell.runtime.redis.settings import RedisSettings
+from stagebell.runtime.redis.storage import stored_of
 from stagebell.runtime.redis.stored_states import StoredStates
 from stagebell.runtime.redis.turns import DurableTurn
 
@@ -125,6 +126,7 @@ class RedisRuntime(Host):
         self._node: Node | None = None
         self._subscriptions = Subscriptions()
         self._added: list[Subscription] = []
+        self._removed: list[Subscription] = []
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -152,13 +154,18 @@ class RedisRuntime(Host):
         url, self._server = await find_server(self._url, self._folder)
         node = Node(url, self._namespace, self._settings, self._registry, self._catalog, self._dispatcher)
         node.services.publish_here = self._publish_turn_here
+        node.services.on_publish_error = self._on_publish_error
         node.services.max_call_depth = self._max_call_depth
         try:
             await node.open()
             self._node, self._phase = node, _Phase.RUNNING
             self._dispatcher.start()
             for hosted in list(self._catalog.types.values()):
+                self._forget_loaded(hosted)
                 await self._announce(node, hosted)
+            for subscription in self._removed:
+                await node.services.directory.forget_subscription(subscription)
+            self._removed.clear()
             for subscription in self._added:
                 await self._store_subscription(node, subscription)
             await node.announce_message_types()
@@ -395,6 +402,8 @@ class RedisRuntime(Host):
             self._added.remove(mine)
             if self._node is not None:
                 await self._node.services.directory.forget_subscription(mine)
+            else:
+                self._removed.append(mine)  # the next start removes it from the server
         else:
             await self._running("remove_subscription").services.directory.remove_subscription(id)
 
@@ -450,7 +459,9 @@ class RedisRuntime(Host):
             TypeError: it is not a `type`.
         """
         hosted = self._catalog.hosted(id.type)
-        if not hosted.process_bound and not await self._running("the instance").settle_ownership(id):
+        activation = hosted.live.get(id.key)
+        in_memory = activation is not None and activation.agent is not None
+        if not in_memory and not hosted.process_bound and not await self._running("the instance").settle_ownership(id):
             raise NotAccessibleError(f"agent {id} lives in another process")
         return await super().try_get_underlying_agent_instance(id, type)
 
@@ -460,6 +471,12 @@ class RedisRuntime(Host):
         if self._node is None or self._phase is not _Phase.RUNNING:
             raise RuntimeNotRunning(f"{what} was refused: the runtime {self._phase.value}")
         return self._node
+
+    def _forget_loaded(self, hosted: HostedType) -> None:
+        """While the runtime was stopped others may have run these agents: load them anew."""
+        for activation in list(hosted.live.values()):
+            if not hosted.process_bound and stored_of(activation).keeps:
+                activation.agent = None
 
     def _register_replies(self, cls: type) -> None:
         for name in dir(cls):

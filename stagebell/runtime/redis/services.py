@@ -44,4 +44,5 @@ class Services:
     partitions: dict[str, Owned] = field(default_factory=dict[str, Owned])
     calling: dict[str, DurableTurn] = field(default_factory=dict[str, "DurableTurn"])
     stopping: bool = False
+    on_publish_error: Callable[[BaseException], None] = lambda error: None
     on_lost: Callable[[Owned], None] = lambda partition: None

@@ -35,7 +35,7 @@ from stagebell.runtime.engine.snapshots import load_into, state_of
 from stagebell.runtime.engine.turn import Entry, Turn
 from stagebell.runtime.redis.calls import TurnCalls
 from stagebell.runtime.redis.partition import Partition
-from stagebell.runtime.redis.requests import Delivery, LeftOpen, Nested, ReplyTo
+from stagebell.runtime.redis.requests import NO_REPLY, Delivery, LeftOpen, Nested, ReplyTo
 from stagebell.runtime.redis.requests import Turn as Fence
 from stagebell.runtime.redis.results import EndReply
 from stagebell.runtime.redis.services import Services
@@ -164,6 +164,7 @@ class DurableTurn:
         self._closed = True
         if not self._reply_to.mode:
             logger.error("%s failed to handle a message, it goes to the dead letters", self.agent, exc_info=error)
+            self._services.on_publish_error(error)
         agent, stored = turn.activation.agent, stored_of(turn.activation)
         if stored.keeps and self._nested is not None and agent is not None:
             await load_into(agent, self._before)
@@ -276,8 +277,9 @@ class DurableTurn:
         sent: tuple[bytes, bytes],
         here: list[tuple[Published, list[AgentId]]],
     ) -> None:
-        if answer.cancelled() or (error := answer.exception()) is not None:
-            self._not_settled(None if answer.cancelled() else error)
+        error = None if answer.cancelled() else answer.exception()
+        if answer.cancelled() or error is not None:
+            self._not_settled(error)
             return
         match answer.result().status:
             case "OK":
@@ -333,6 +335,8 @@ class DurableTurn:
     def _refused(self, reply: EndReply) -> None:
         reason = f"the server's key {reply.detail} has a type that nobody of us wrote ({reply.status})"
         logger.error("the turn of %s for message %s cannot be committed: %s", self.agent, self.envelope.id, reason)
+        if reply.detail == self._reply_to.key:
+            self._reply_to = NO_REPLY  # the caller's own key is spoilt: no failure could be written there either
         self.set_aside(ServerRefused(reason), has_state=self._keeps_state, dead_letter=reason)
 
     def _not_settled(self, error: BaseException | None) -> None:
@@ -362,8 +366,9 @@ class DurableTurn:
         answer.add_done_callback(self._on_failed)
 
     def _on_failed(self, answer: Future[EndReply]) -> None:
-        if answer.cancelled() or (error := answer.exception()) is not None:
-            self._not_settled(None if answer.cancelled() else error)
+        error = None if answer.cancelled() else answer.exception()
+        if answer.cancelled() or error is not None:
+            self._not_settled(error)
             return
         match answer.result().status:
             case "OK" | "DUP":

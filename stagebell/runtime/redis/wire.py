@@ -7,13 +7,14 @@ import logging
 import traceback
 from collections.abc import Mapping
 from typing import Any, cast
+from weakref import WeakValueDictionary
 
 from autogen_core import AgentId, TopicId
 
 from stagebell.errors import MalformedState, StateTooLarge
 from stagebell.messages.codec import check_size, pack
 from stagebell.messages.envelope import FAILURE_TYPE, Envelope
-from stagebell.messages.failure import describe, restore
+from stagebell.messages.failure import describe, name_of, restore
 from stagebell.messages.registry import Encoded, TypeRegistry
 from stagebell.runtime.redis.keys import leased_keys
 from stagebell.runtime.redis.requests import NO_REPLY, ReplyTo
@@ -28,6 +29,8 @@ class Wire:
     def __init__(self, registry: TypeRegistry, settings: RedisSettings) -> None:
         self.registry = registry
         self._settings = settings
+        # Exceptions raised in this process come back to callers in it as what they are, wherever their class is kept.
+        self._raised: WeakValueDictionary[str, type[BaseException]] = WeakValueDictionary()
 
     def encode(self, message: Any) -> Encoded:
         """A message as bytes.
@@ -105,6 +108,7 @@ class Wire:
 
     def failure(self, error: BaseException, *, id: str, sender: str) -> bytes:
         """The envelope of a failure."""
+        self._raised[name_of(type(error))] = type(error)
         data = describe(error, "".join(traceback.format_exception(error)))
         return pack(Envelope(id=id, type=FAILURE_TYPE, kind="failure", data=data, sender=sender))
 
@@ -117,7 +121,7 @@ class Wire:
             MalformedMessage: the reply is not what its type asks for.
         """
         if envelope.kind == "failure":
-            raise restore(envelope.data)
+            raise restore(envelope.data, self._raised)
         return self.decode(envelope)
 
     def encode_state(self, agent: AgentId, state: Mapping[str, Any]) -> bytes:

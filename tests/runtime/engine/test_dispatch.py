@@ -395,7 +395,8 @@ SHUT_DOWN = """
         await runtime.get(AgentId("other", "default"), lazy=False)
         for number in range(WAITING):
             await runtime.publish_message(Note(), TopicId("news", "default"))
-        calls = [asyncio.create_task(runtime.send_message(Ask(), AgentId(name, "default"))) for name in ("slow", "other")]
+        agents = [AgentId(name, "default") for name in ("slow", "other")]
+        calls = [asyncio.create_task(runtime.send_message(Ask(), agent)) for agent in agents]
         for _ in range(10):
             await asyncio.sleep(0)
         main.calls = calls

@@ -186,7 +186,11 @@ def test_a_circle_through_one_of_several_calls_is_found() -> None:
 
 def test_each_recipient_is_named_once_in_the_order_of_the_subscriptions() -> None:
     subscriptions = Subscriptions()
-    for each in (TypeSubscription("t", "one"), TypePrefixSubscription("t", "two"), TypePrefixSubscription("", "one")):
+    for each in (
+        TypeSubscription("t", "one"),
+        TypePrefixSubscription("t", "two"),
+        TypePrefixSubscription("", "one"),
+    ):
         subscriptions.add(each)
     assert subscriptions.recipients(TopicId("t", "k")) == [AgentId("one", "k"), AgentId("two", "k")]
     assert subscriptions.recipients(TopicId("other", "k")) == [AgentId("one", "k")]
@@ -262,7 +266,9 @@ def test_agent_options_gives_the_class_back() -> None:
     assert agent_options()(Serial) is Serial
 
 
-@pytest.mark.parametrize("wrong", [{"concurrency": "parallel"}, {"reentrancy": "maybe"}, {"reentrancy": True}])
+@pytest.mark.parametrize(
+    "wrong", [{"concurrency": "parallel"}, {"reentrancy": "maybe"}, {"reentrancy": True}]
+)
 def test_a_misspelt_option_is_refused(wrong: Any) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         agent_options(**wrong)
@@ -288,7 +294,8 @@ def test_a_snapshot_is_read_as_agents_and_states() -> None:
 
 
 @pytest.mark.parametrize(
-    "broken", [None, 3, "text", [("a/x", {})], {"a/x": 3}, {"a/x": "{}"}, {"a": {}}, {"": {}}, {3: {}}, {None: {}}]
+    "broken",
+    [None, 3, "text", [("a/x", {})], {"a/x": 3}, {"a/x": "{}"}, {"a": {}}, {"": {}}, {3: {}}, {None: {}}],
 )
 def test_a_malformed_snapshot_is_refused_by_name(broken: Any) -> None:
     with pytest.raises(MalformedState):

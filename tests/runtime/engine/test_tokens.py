@@ -31,7 +31,7 @@ def waiting(entered: list[Any], ended: list[Any]) -> Any:
 
 @pytest.mark.parametrize("how", ["inline", "queued"])
 async def test_the_caller_of_a_cancelled_call_does_not_wait_for_a_slow_handler(how: str) -> None:
-    """A token takes effect within 50 ms where the owner is alive, whatever grace the handler has to clean up."""
+    """A token takes effect at once for the caller, whatever grace the handler has to clean up."""
     entered: list[Any] = []
     token = CancellationToken()
     async with LocalRuntime(cancel_grace=3.0, stop_grace=0.1) as runtime:
@@ -46,7 +46,9 @@ async def test_the_caller_of_a_cancelled_call_does_not_wait_for_a_slow_handler(h
         assert call.cancelled()
 
 
-async def test_a_handler_that_ignores_its_token_is_cancelled_after_the_grace(runtime: Any, ready: Any) -> None:
+async def test_a_handler_that_ignores_its_token_is_cancelled_after_the_grace(
+    runtime: Any, ready: Any
+) -> None:
     entered, ended = [], []
     token = CancellationToken()
     await ready("slow", waiting(entered, ended))
@@ -58,7 +60,9 @@ async def test_a_handler_that_ignores_its_token_is_cancelled_after_the_grace(run
     await eventually(lambda: ended)
 
 
-async def test_the_callers_task_is_as_it_was_after_a_token_cancelled_its_call(runtime: Any, ready: Any) -> None:
+async def test_the_callers_task_is_as_it_was_after_a_token_cancelled_its_call(
+    runtime: Any, ready: Any
+) -> None:
     entered: list[Any] = []
     await ready("slow", waiting(entered, []))
     token = CancellationToken()
@@ -152,7 +156,9 @@ async def test_eight_hundred_nested_calls_are_cancelled_quickly(runtime: Any) ->
             await asyncio.Event().wait()
         following = type(agent.id)(agent.id.type, str(message.number))
         passed_on = ctx.cancellation_token if message.number % 2 else None
-        return await agent.send_message(Ask(number=message.number - 1), following, cancellation_token=passed_on)
+        return await agent.send_message(
+            Ask(number=message.number - 1), following, cancellation_token=passed_on
+        )
 
     await host(runtime, "level", down)
     call = asyncio.create_task(
@@ -190,7 +196,9 @@ async def test_a_token_on_a_publish_cancels_serial_handlers_and_not_process_boun
 
 
 @pytest.mark.parametrize("state", ["new agents", "busy agents"])
-async def test_a_token_cancelled_while_its_publish_waits_reaches_every_subscriber(runtime: Any, state: str) -> None:
+async def test_a_token_cancelled_while_its_publish_waits_reaches_every_subscriber(
+    runtime: Any, state: str
+) -> None:
     """No subscriber may be left running for ever because another one of the same token was told first."""
     completed, token, gate = [], CancellationToken(), asyncio.Event()
 

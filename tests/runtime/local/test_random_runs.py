@@ -1,7 +1,7 @@
 """Random programs of agents that call and publish: whatever they do, the promises hold and nothing hangs.
 
-Each program is drawn from a seed. Agents call each other in chains and in parallel, call back, publish, wait, fail and
-are cancelled by time-outs; the record of all turns is checked afterwards.
+Each program is drawn from a seed. Agents call each other in chains and in parallel, call back, publish, wait,
+fail and are cancelled by time-outs; the record of all turns is checked afterwards.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import defaultdict
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -97,12 +98,12 @@ class World:
 
     async def _call(self, agent: Doing, ctx: Turn, budget: int) -> None:
         receiver = AgentId("agent", str(self.random.randrange(AGENTS)))
-        limit = self.random.choice([0.0, 0.001, 0.01]) if self.time_outs and self.random.random() < 0.3 else None
-        try:
+        limit = (
+            self.random.choice([0.0, 0.001, 0.01]) if self.time_outs and self.random.random() < 0.3 else None
+        )
+        with suppress(ValueError, CallCycleError, TimeoutError):
             async with asyncio.timeout(limit):
                 await self._send(agent, ctx, receiver, budget)
-        except (ValueError, CallCycleError, TimeoutError):
-            pass
 
     async def _send(self, agent: Doing, ctx: Turn, receiver: AgentId, budget: int) -> None:
         text = self._next(f"{id(ctx)}", receiver, "call")
@@ -123,10 +124,8 @@ async def run_program(seed: int, time_outs: bool) -> World:
     async def root(number: int) -> None:
         receiver = AgentId("agent", str(world.random.randrange(AGENTS)))
         text = world._next(f"root{number}", receiver, "call")
-        try:
+        with suppress(ValueError, CallCycleError):
             await runtime.send_message(Ask(text=text, number=3), receiver)
-        except (ValueError, CallCycleError):
-            pass
 
     await asyncio.wait_for(asyncio.gather(*(root(number) for number in range(6))), 20)
     await asyncio.wait_for(runtime.stop_when_idle(), 20)
