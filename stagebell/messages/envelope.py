@@ -17,7 +17,7 @@ FAILURE_TYPE: Final = "stagebell.failure"
 Kind = Literal["send", "publish", "reply", "failure"]
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Envelope:
     """One message with its addresses. An empty string or tuple means: not given.
 

@@ -29,8 +29,7 @@ class TokenLinks:
         """Cancel `dependent` when `token` is cancelled (soon, on `loop`)."""
         dependents = self._dependents.get(token)
         if dependents is None:
-            self._dependents[token] = dependents = {}
-            token.add_callback(lambda: _hop(loop, self._fire, dependents))
+            self._dependents[token] = dependents = self._watch(loop, token)
         dependents[id(dependent)] = dependent
 
     def unlink(self, token: CancellationToken, dependent: Dependent) -> None:
@@ -38,6 +37,11 @@ class TokenLinks:
         dependents = self._dependents.get(token)
         if dependents is not None:
             dependents.pop(id(dependent), None)
+
+    def _watch(self, loop: AbstractEventLoop, token: CancellationToken) -> dict[int, Dependent]:
+        dependents: dict[int, Dependent] = {}
+        token.add_callback(lambda: _hop(loop, self._fire, dependents))
+        return dependents
 
     def _fire(self, dependents: dict[int, Dependent]) -> None:
         for dependent in list(dependents.values()):

@@ -57,7 +57,7 @@ def drive(keeper: Keeper, turn: Turn, work: Coroutine[Any, Any, Any], context: C
         keeper.ended(turn)
         raise
     keeper.suspended(turn)
-    return (yield from remaining_steps(keeper, turn, work, context, waiting))
+    return (yield from _steps(keeper, turn, work, context, waiting))
 
 
 def first_step(turn: Turn, work: Coroutine[Any, Any, Any]) -> Any:
@@ -69,9 +69,7 @@ def first_step(turn: Turn, work: Coroutine[Any, Any, Any]) -> Any:
     return work.send(None)
 
 
-@coroutine
-def remaining_steps(keeper: Keeper, turn: Turn, work: Coroutine[Any, Any, Any], context: Context, waiting: Any) -> Step:
-    """Go on with `work` after its first step, which left it waiting for `waiting`; awaitable."""
+def _steps(keeper: Keeper, turn: Turn, work: Coroutine[Any, Any, Any], context: Context, waiting: Any) -> Step:
     adopted = False
     try:
         while True:
@@ -102,6 +100,12 @@ def remaining_steps(keeper: Keeper, turn: Turn, work: Coroutine[Any, Any, Any], 
         _take_back_interruption(turn)
         if not adopted:
             keeper.ended(turn)
+
+
+@coroutine
+def remaining_steps(keeper: Keeper, turn: Turn, work: Coroutine[Any, Any, Any], context: Context, waiting: Any) -> Step:
+    """Go on with `work` after its first step, which left it waiting for `waiting`; awaitable."""
+    return (yield from _steps(keeper, turn, work, context, waiting))
 
 
 class _Finished(BaseException):
@@ -146,13 +150,14 @@ def _done_before(loop: asyncio.AbstractEventLoop, waiting: Future[Any], deadline
     return waiting.done()
 
 
-@coroutine
-def _adopted(keeper: Keeper, turn: Turn, work: Coroutine[Any, Any, Any], context: Context, waiting: Any) -> Step:
+async def _adopted(
+    keeper: Keeper, turn: Turn, work: Coroutine[Any, Any, Any], context: Context, waiting: Any
+) -> None:
     """Go on with a turn whose caller has left, in a task of its own; its result goes nowhere."""
     turn.task, turn.inline, turn.interrupting = asyncio.current_task(), False, False
     if waiting is not None:
         waiting._asyncio_future_blocking = True
-    return (yield from remaining_steps(keeper, turn, work, context, waiting))
+    await remaining_steps(keeper, turn, work, context, waiting)
 
 
 def _cancellation_pending(turn: Turn) -> bool:

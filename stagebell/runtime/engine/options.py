@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from autogen_core import BaseAgent, ClosureAgent
 
@@ -53,14 +53,14 @@ def agent_options(
     return decorate
 
 
-def options_of(cls: type | None) -> AgentOptions:
+def options_of(cls: type[Any] | None) -> AgentOptions:
     """The options of an agent class; AgentChat's containers and managers and closure agents are process-bound.
 
     Those close over local queues and order their own messages, and a pause must interrupt a running turn.
     """
     if cls is None:
         return AgentOptions()
-    declared = getattr(cls, _ATTRIBUTE, None)
+    declared: object = getattr(cls, _ATTRIBUTE, None)
     if isinstance(declared, AgentOptions):
         if declared.process_bound:
             return AgentOptions("interleaved", declared.reentrancy, True)
@@ -75,5 +75,5 @@ def saves_state(cls: type) -> bool:
     return getattr(cls, "save_state", None) is not BaseAgent.save_state
 
 
-def _belongs_to_agentchat(cls: type) -> bool:
+def _belongs_to_agentchat(cls: type[Any]) -> bool:
     return any(base.__module__.startswith("autogen_agentchat.teams.") for base in cls.__mro__)

@@ -33,7 +33,6 @@ class BoundTypes:
         self._namespace = namespace
         self._membership = membership
         self._standing_by: set[str] = set()
-        self.held: frozenset[str] = frozenset()
 
     async def host(self, name: str) -> None:
         """Hold a type, or stand by for it."""
@@ -50,9 +49,9 @@ class BoundTypes:
 
     async def withdraw(self) -> None:
         """This process ends in order: its types and subscriptions go."""
-        if self.held:
+        if self._services.bound_here:
             await self._services.directory.forget_worker(self._services.worker)
-            self.held = frozenset()
+            self._services.bound_here = frozenset()
 
     async def _claim(self, name: str) -> None:
         value = json.dumps({"w": self._services.worker})
@@ -66,7 +65,7 @@ class BoundTypes:
         )
         if answer.held:
             self._standing_by.discard(name)
-            self.held |= {name}
+            self._services.bound_here |= {name}
             await self._services.directory.refresh()
         elif answer.other:
             self._standing_by.discard(name)

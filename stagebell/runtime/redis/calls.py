@@ -25,6 +25,7 @@ from stagebell.runtime.engine.options import saves_state
 from stagebell.runtime.redis.replies import OpenCall
 from stagebell.runtime.redis.requests import Delivery, ReplyTo
 from stagebell.runtime.redis.results import CallReply
+from stagebell.runtime.redis.storage import Stored
 
 if TYPE_CHECKING:
     from stagebell.runtime.redis.services import Services
@@ -174,9 +175,8 @@ class TurnCalls:
         """A call must not leave on the ground of a state whose commit may still be refused."""
         turn = self._turn.turn
         stored = turn.activation.stored if turn is not None else None
-        tail = getattr(stored, "tail", None)
-        if tail is not None and not tail.done():
-            await asyncio.wait([tail])
+        if isinstance(stored, Stored):
+            await stored.settled()
 
     def _next_k(self) -> str:
         branch = self._branches.setdefault(asyncio.current_task(), len(self._branches))

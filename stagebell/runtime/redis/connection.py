@@ -21,7 +21,7 @@ import math
 import random
 from collections import deque
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import hiredis
 
@@ -30,7 +30,21 @@ from stagebell.runtime.redis.address import Address
 
 Arg = str | bytes | int
 Parse = Callable[[Any], Any]
-Pending = tuple[asyncio.Future[Any], Parse | None, tuple[Arg, ...]]
+
+
+class Sink(Protocol):
+    """Takes a reply; a future is one."""
+
+    def done(self) -> bool: ...
+
+    def set_result(self, result: Any, /) -> None: ...
+
+    def set_exception(self, exception: BaseException, /) -> None: ...
+
+
+Pending = tuple[Sink, Parse | None, tuple[Arg, ...]]
+
+SinkT = TypeVar("SinkT", bound=Sink)
 
 HIGH_WATER = 8 * 1024 * 1024
 """Bytes that may wait for the socket before `drain` waits."""
@@ -64,9 +78,9 @@ class Connection(asyncio.Protocol):
         self._reader = hiredis.Reader(replyError=ServerRefused, notEnoughData=MORE)
         self._out: list[bytes] = []
         self._pending: deque[Pending] = deque()
-        self._patience: dict[asyncio.Future[Any], float] = {}
+        self._patience: dict[Sink, float] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._oldest: asyncio.Future[Any] | None = None
+        self._oldest: Sink | None = None
         self._steps = 0
         self._lost: ServerUnavailable | None = None
         self._writable: asyncio.Future[None] | None = None
@@ -186,9 +200,11 @@ class Connection(asyncio.Protocol):
             future.add_done_callback(self._patience.pop)
         return self._submit(future, None, args)
 
-    def _submit(
-        self, future: asyncio.Future[Any], parse: Parse | None, args: tuple[Arg, ...]
-    ) -> asyncio.Future[Any]:
+    def execute_into(self, sink: Sink, parse: Parse, *args: Arg) -> None:
+        """Send a command whose reply goes through `parse` and straight into `sink`, in the step that reads it."""
+        self._submit(sink, parse, args)
+
+    def _submit(self, future: SinkT, parse: Parse | None, args: tuple[Arg, ...]) -> SinkT:
         if self._lost is not None:
             self._fail(future)
             return future
@@ -243,14 +259,16 @@ class Connection(asyncio.Protocol):
         except (hiredis.ProtocolError, IndexError) as error:
             self._end(f"the server at {self.address} sent what no command asked for: {error}")
 
-    def _resolve(self, future: asyncio.Future[Any], parse: Parse, reply: Any) -> None:
+    def _resolve(self, future: Sink, parse: Parse, reply: Any) -> None:
         try:
-            future.set_result(parse(reply))
+            result = parse(reply)
         except Exception as error:
             future.set_exception(error)
+        else:
+            future.set_result(result)
 
     def _refused(
-        self, future: asyncio.Future[Any], parse: Parse | None, args: tuple[Arg, ...], error: ServerRefused
+        self, future: Sink, parse: Parse | None, args: tuple[Arg, ...], error: ServerRefused
     ) -> None:
         if future.done():
             return
@@ -308,11 +326,12 @@ class Connection(asyncio.Protocol):
         if self.on_lost is not None:
             self.on_lost(self._lost)
 
-    def _fail(self, future: asyncio.Future[Any]) -> None:
-        # Each future gets an error of its own: a shared one would collect the tracebacks of all waiters.
+    def _fail(self, future: Sink) -> None:
+        # Each gets an error of its own: a shared one would collect the tracebacks of all waiters.
         if not future.done():
             future.set_exception(ServerUnavailable(str(self._lost)))
-            future.exception()  # `on_lost` has told it once; no warning for each future nobody awaits
+            if isinstance(future, asyncio.Future):
+                future.exception()  # `on_lost` has told it once; no warning for each future nobody awaits
 
     @property
     def closed(self) -> bool:

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import redis
 
@@ -22,6 +22,9 @@ from stagebell.runtime.redis.settings import RedisSettings
 logger = logging.getLogger("stagebell")
 
 _EXPIRES_MS = 15_000
+
+# redis-py leaves the types of its options and answers open.
+_REDIS: Any = redis.Redis
 
 
 class LeaseThread:
@@ -40,7 +43,7 @@ class LeaseThread:
         self._settings = settings
         self._on_lost = on_lost
         timeout = max(settings.lease / 3, 0.5)
-        self._client = redis.Redis.from_url(url, socket_timeout=timeout, socket_connect_timeout=timeout)
+        self._client: Any = _REDIS.from_url(url, socket_timeout=timeout, socket_connect_timeout=timeout)
         self._leases: dict[str, tuple[LeasedKeys, str]] = {}
         self._described: dict[str, str] = {}
         self._lock = threading.Lock()
@@ -109,7 +112,7 @@ class LeaseThread:
         own = self._keys.worker(self._worker)
         pipe = self._client.pipeline(transaction=False)
         pipe.zadd(self._keys.workers, {self._worker: seconds * 1000 + micros // 1000})
-        pipe.hset(own, mapping=cast("Any", described))
+        pipe.hset(own, mapping=described)
         pipe.pexpire(own, _EXPIRES_MS)
         renew = SCRIPTS["renew"]
         for keys, token in leases:

@@ -32,15 +32,29 @@ _OPEN_DEADLINE = 3600.0
 
 
 class _Request(Generic[T]):
-    """A script on its way; `sent` tells whether the server may have run it."""
+    """A script on its way; `sent` tells whether the server may have run it. The connection answers it; see `Sink`."""
 
-    __slots__ = ("answer", "ask", "mortal", "sent")
+    __slots__ = ("answer", "ask", "key", "link", "mortal", "sent")
 
-    def __init__(self, ask: Ask[T], answer: Future[T], mortal: bool) -> None:
+    def __init__(self, link: Link, key: int, ask: Ask[T], answer: Callable[[T | BaseException], None], mortal: bool) -> None:
+        self.link = link
+        self.key = key
         self.ask = ask
         self.answer = answer
         self.mortal = mortal
         self.sent = False
+
+    def done(self) -> bool:
+        """The connection asks this before it answers."""
+        return False
+
+    def set_result(self, result: T) -> None:
+        """The server's answer."""
+        self.link.settle(self.key, self, result)
+
+    def set_exception(self, error: BaseException) -> None:
+        """There will be no answer over this connection."""
+        self.link.settle(self.key, self, error)
 
 
 class Link:
@@ -75,9 +89,9 @@ class Link:
             self._reopening.cancel()
         if self._connection is not None:
             self._connection.close()
-        for request in list(self._requests.values()):
-            _refuse(request, ServerUnavailable("the runtime was closed before the server answered"))
-        self._requests.clear()
+        requests, self._requests = list(self._requests.values()), {}
+        for request in requests:
+            request.answer(ServerUnavailable("the runtime was closed before the server answered"))
 
     @property
     def connected(self) -> bool:
@@ -92,15 +106,28 @@ class Link:
             mortal: given up by `give_up`, when the server has been away for too long.
 
         Returns:
-            A future of the answer. Cancelling it gives the request up: it is not sent again.
+            A future of the answer.
         """
-        answer: Future[T] = asyncio.get_running_loop().create_future()
-        request = _Request(ask, answer, mortal)
+        future: Future[T] = asyncio.get_running_loop().create_future()
+
+        def answer(outcome: T | BaseException) -> None:
+            if future.done():
+                return
+            if isinstance(outcome, BaseException):
+                future.set_exception(outcome)
+                future.exception()  # whoever awaits it gets it; nobody needs a warning that nobody does
+            else:
+                future.set_result(outcome)
+
+        self.run(ask, answer, mortal=mortal)
+        return future
+
+    def run(self, ask: Ask[T], answer: Callable[[T | BaseException], None], *, mortal: bool = False) -> None:
+        """As `submit`, with a function that is called with the answer, or the error, as soon as it is there."""
         self._next = key = self._next + 1
-        self._requests[key] = request
+        request = self._requests[key] = _Request(self, key, ask, answer, mortal)
         if self._scripts is not None:
-            self._send(key, request, self._scripts)
-        return answer
+            self._send(request, self._scripts)
 
     def give_up(self) -> None:
         """The server has been away for too long: end what is mortal."""
@@ -109,7 +136,7 @@ class Link:
                 self._requests.pop(key)
                 text = "the server has been away for too long"
                 unknown = OutcomeUnknown(f"{text}, and a message that was sent before may or may not have arrived")
-                _refuse(request, unknown if request.sent else ServerUnavailable(f"{text}, nothing was sent"))
+                request.answer(unknown if request.sent else ServerUnavailable(f"{text}, nothing was sent"))
 
     async def ask(self, *command: str | bytes | int) -> Any:
         """One command that only reads.
@@ -132,22 +159,23 @@ class Link:
         if self._connection is not None and not self._connection.closed:
             await self._connection.drain()
 
-    def _send(self, key: int, request: _Request[Any], scripts: Scripts) -> None:
+    def _send(self, request: _Request[Any], scripts: Scripts) -> None:
         request.sent = True
-        request.ask(scripts).add_done_callback(lambda raw: self._answered(key, request, raw))
+        scripts.into(request, request.ask)
 
-    def _answered(self, key: int, request: _Request[Any], raw: Future[Any]) -> None:
-        error = raw.exception()
-        if isinstance(error, ServerUnavailable) and not self._closed and not request.answer.done():
+    def settle(self, key: int, request: _Request[Any], outcome: Any) -> None:
+        """The connection has an answer, or breaks."""
+        if isinstance(outcome, ServerUnavailable) and not self._closed:
             return  # stays in line for the next connection
-        if isinstance(error, ServerRefused) and error.code in _NOT_NOW and not self._closed:
-            self._distrust(str(error))
+        if isinstance(outcome, ServerRefused) and outcome.code in _NOT_NOW and not self._closed:
+            self._distrust(str(outcome))
             return
-        self._requests.pop(key, None)
-        if error is not None:
-            _refuse(request, error)
-        elif not request.answer.done():
-            request.answer.set_result(raw.result())
+        if self._requests.pop(key, None) is None:
+            return  # given up
+        try:
+            request.answer(outcome)
+        except Exception:  # a mistake of ours in one answer must not break the connection of all
+            logger.exception("an answer of the server could not be dealt with")
 
     # -- the connection breaks
 
@@ -190,17 +218,8 @@ class Link:
         logger.warning("connected to the server again")
         for restored in self.on_restored:
             restored()
-        for key, request in list(self._requests.items()):
-            if request.answer.done():
-                self._requests.pop(key)
-            else:
-                self._send(key, request, scripts)
-
-
-def _refuse(request: _Request[Any], error: BaseException) -> None:
-    if not request.answer.done():
-        request.answer.set_exception(error)
-        request.answer.exception()  # whoever awaits it gets it; nobody needs a warning that nobody does
+        for request in list(self._requests.values()):
+            self._send(request, scripts)
 
 
 def _ignore(answer: Future[Any]) -> None:

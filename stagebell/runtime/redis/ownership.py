@@ -36,7 +36,7 @@ logger = logging.getLogger("stagebell")
 _TICK = 0.2
 _SOON = 0.005
 _PATIENCE = 1.0
-
+_DRAIN = 0.5
 
 Make = Callable[[str, LeasedKeys], Owned]
 
@@ -58,6 +58,7 @@ class Ownership:
         self._extra: dict[str, tuple[LeasedKeys, Make]] = {}
         self._task: Task[None] | None = None
         self._moves: set[str] = set()
+        self._next_move = 0.0
 
     # -- what this worker is for
 
@@ -188,6 +189,8 @@ class Ownership:
 
     def _give_up_surplus(self) -> None:
         """Give up, one at a time, what is more than our share; others wait for it."""
+        if asyncio.get_running_loop().time() < self._next_move:
+            return
         for name in self._hosted:
             entry = self._services.directory.types.get(name)
             owned = self._owned_of(name) if entry is not None else []
@@ -206,9 +209,11 @@ class Ownership:
     async def _hand_over(self, name: str, partition: Partition) -> None:
         try:
             partition.drain()
-            while partition.busy and partition.owned:
-                await asyncio.sleep(_SOON)
-            if not partition.owned:
+            await _emptied(partition)
+            if partition.busy:  # perhaps a turn waits for a message in the very inbox that is not read now
+                self._next_move = asyncio.get_running_loop().time() + _PATIENCE
+                partition.resume()
+            if partition.busy or not partition.owned or self._services.stopping:
                 return
             for activation in list(partition.agents.values()):
                 if activation.agent is not None:
@@ -232,6 +237,14 @@ class Ownership:
             if worker != self._services.worker:
                 bell = f"{head}{worker}}}:bell"
                 self._services.link.tell("XADD", bell, "MAXLEN", "~", "10000", "*", "k", "free", "p", tag)
+                self._services.link.tell("PEXPIRE", bell, "3600000")  # its worker may have died
+
+
+async def _emptied(partition: Partition) -> None:
+    """Wait until nothing of a partition is in memory, but not for long."""
+    end = asyncio.get_running_loop().time() + _DRAIN
+    while partition.busy and partition.owned and asyncio.get_running_loop().time() < end:
+        await asyncio.sleep(_SOON)
 
 
 def _can_move(partition: Partition) -> bool:

@@ -145,8 +145,10 @@ class Partition:
         room = self._credit - len(self.pending)
         start = "-" if self._last == (0, 0) else f"({self._last[0]}-{self._last[1]}"
         generation = self._generation
-        answer = self._link.submit(lambda scripts: scripts.read(self.keys.inbox, start, room))
-        answer.add_done_callback(lambda future: self._read(future.exception() or future.result(), room, generation))
+        self._link.run(
+            lambda scripts: scripts.read(self.keys.inbox, start, room),
+            lambda answer: self._read(answer, room, generation),
+        )
 
     def _read(self, answer: BaseException | Sequence[InboxEntry], room: int, generation: int) -> None:
         self._reading = False
@@ -161,7 +163,9 @@ class Partition:
             return
         for entry_id, turn_id, agent, envelope in answer:
             id = parse_entry_id(entry_id)
-            if id > self._last and entry_id not in self.pending:
+            if entry_id in self.pending:
+                self._last = max(self._last, id)
+            elif id > self._last:
                 self._take(entry_id, id, turn_id, agent, envelope)
         if len(answer) >= room:
             self._more = True
@@ -184,25 +188,33 @@ class Partition:
         nothing in memory can be trusted.
         """
         length: int = await self._link.ask("XLEN", self.keys.inbox)
-        if length == len(self.pending) or not self.owned:
+        if length == len(self.pending) or not self.owned or self.draining:
             return
         if length > len(self.pending):
-            entries = await self._link.submit(lambda scripts: scripts.read(self.keys.inbox, "-", self._credit))
-            returned = [
-                entry_id
-                for entry_id, _, _, _ in entries
-                if entry_id not in self.pending and parse_entry_id(entry_id) <= self._last
-            ]
-            if returned and self.owned:
-                logger.warning("%s: %s is back, the server lost writes: reading again", self.keys.inbox, returned[0])
-                self.start_over()
-                return
-        self._more = True
-        self._read_on()
+            self._link.run(lambda scripts: scripts.read(self.keys.inbox, "-", self._credit), self._compare)
+        else:
+            self._more = True
+            self._read_on()
+
+    def _compare(self, entries: Sequence[InboxEntry] | BaseException) -> None:
+        # Not in a coroutine: until that went on, messages that `entries` shows could be consumed.
+        if isinstance(entries, BaseException) or not self.owned or self.draining:
+            return
+        known = [entry.entry_id for entry in entries if parse_entry_id(entry.entry_id) <= self._last]
+        returned = [entry_id for entry_id in known if entry_id not in self.pending]
+        if returned:
+            logger.warning("%s: %s is back, the server lost writes: reading again", self.keys.inbox, returned[0])
+            self.start_over()
+        else:
+            self._more = True
+            self._read_on()
 
     def start_over(self) -> None:
         """Forget what is in memory and read the inbox again; the token stays."""
         self._forget_pending()
+        self._read_again()
+
+    def _read_again(self) -> None:
         self._generation += 1
         self._last, self._more = (0, 0), True
         self._read_on()
@@ -212,6 +224,11 @@ class Partition:
         self.draining = True
         for message in list(self.pending.values()):
             message.forget_unless_started()
+
+    def resume(self) -> None:
+        """End a drain, and read again what was let go."""
+        self.draining = False
+        self._read_again()
 
     def lose(self) -> None:
         """The partition belongs to another worker now, which runs its agents: here they would be loaded anew."""

@@ -49,6 +49,7 @@ class Publisher:
             server_patience=server_patience,
         )
         self._registry = TypeRegistry()
+        self._seen: set[type[Any]] = set()
         self._server: EmbeddedServer | None = None
         self._client: Client | None = None
 
@@ -151,7 +152,10 @@ class Publisher:
             return await client.transport.call(self._encode(client, message), recipient, message_id=message_id)
 
     def _encode(self, client: Client, message: Any) -> Any:
-        self._registry.add_type(type(message))
+        cls: type[Any] = message.__class__
+        if cls not in self._seen:
+            self._registry.add_type(cls)
+            self._seen.add(cls)
         return client.wire.encode(message)
 
     def _running(self) -> Client:

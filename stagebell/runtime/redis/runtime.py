@@ -264,7 +264,7 @@ class RedisRuntime(Host):
         token: CancellationToken | None,
         message_id: str | None,
     ) -> Any:
-        if recipient.type in node.bound.held:
+        if recipient.type in node.services.bound_here:
             return await self._call_here(message, recipient, sender, token, message_id)
         if token is not None and token.is_cancelled():
             raise asyncio.CancelledError
@@ -319,7 +319,7 @@ class RedisRuntime(Host):
         token: CancellationToken | None,
         message_id: str | None,
     ) -> None:
-        held = node.bound.held
+        held = node.services.bound_here
         recipients = node.services.directory.recipients(topic, sender)
         if recipients and all(agent.type in held for agent in recipients):
             await node.services.directory.refresh_if_changed()
@@ -468,7 +468,7 @@ class RedisRuntime(Host):
     # -- small parts
 
     def _running(self, what: str) -> Node:
-        if self._node is None or self._phase is not _Phase.RUNNING:
+        if self._node is None or (self._phase is not _Phase.RUNNING and self._durable_turn() is None):
             raise RuntimeNotRunning(f"{what} was refused: the runtime {self._phase.value}")
         return self._node
 

@@ -15,11 +15,11 @@ scripts that answer with numbers as ServerRefused; in either case nothing has be
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, cast
 
 from stagebell.runtime.redis import results
-from stagebell.runtime.redis.connection import Arg, Connection
+from stagebell.runtime.redis.connection import Arg, Connection, Parse, Sink
 from stagebell.runtime.redis.keys import LeasedKeys, NamespaceKeys
 from stagebell.runtime.redis.lua_files import SCRIPTS, SOURCES
 from stagebell.runtime.redis.requests import NO_REPLY, NOTHING_OPEN, Delivery, LeftOpen, Nested, ReplyTo, Turn
@@ -43,9 +43,23 @@ class Scripts:
 
     def __init__(self, connection: Connection, namespace: str) -> None:
         self.keys = NamespaceKeys(namespace)
-        self._run = connection.execute_parsed
         self._connection = connection
+        self._sink: Sink | None = None
         connection.on_noscript = with_source
+
+    def into(self, sink: Sink, ask: Callable[[Scripts], object]) -> None:
+        """Let `ask` call one script, whose answer then goes straight into `sink` instead of into a future."""
+        self._sink = sink
+        try:
+            ask(self)
+        finally:
+            self._sink = None
+
+    def _run(self, parse: Parse, *args: Arg) -> asyncio.Future[Any]:
+        if self._sink is not None:
+            self._connection.execute_into(self._sink, parse, *args)
+            return _NOBODY
+        return self._connection.execute_parsed(parse, *args)
 
     async def load(self) -> None:
         """Give the server all scripts; once after each opening of a connection.
@@ -305,6 +319,10 @@ class Scripts:
             *("EVALSHA", _SHA["claim_type"], 2, self.keys.reg, self.keys.workers),
             *(field, worker, value, timeout_ms, now),
         )
+
+
+# What a script that answers into a sink returns to `ask`, which has no use for it.
+_NOBODY = cast("asyncio.Future[Any]", None)
 
 
 def with_source(args: tuple[Arg, ...]) -> tuple[Arg, ...]:

@@ -43,6 +43,7 @@ class Services:
     context: Context = field(default_factory=Context)
     partitions: dict[str, Owned] = field(default_factory=dict[str, Owned])
     calling: dict[str, DurableTurn] = field(default_factory=dict[str, "DurableTurn"])
+    bound_here: frozenset[str] = frozenset()
     stopping: bool = False
     on_publish_error: Callable[[BaseException], None] = lambda error: None
     on_lost: Callable[[Owned], None] = lambda partition: None

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from asyncio import Future
+from asyncio import Future, get_running_loop
 from typing import TYPE_CHECKING
 
 from autogen_core import Agent, BaseAgent
 
 from stagebell.runtime.engine.activation import Activation
 from stagebell.runtime.engine.options import saves_state
-from stagebell.runtime.redis.results import EndReply
 from stagebell.runtime.redis.wire import decode_state
 
 if TYPE_CHECKING:
@@ -24,16 +23,39 @@ _BARE_ATTRIBUTES = frozenset({"_id", "_runtime", "_description", "_handlers"})
 class Stored:
     """What is known of an agent's stored state.
 
-    `version` counts the root commits sent, `data` is the state as last stored, `tail` the last commit sent.
+    `version` counts the root commits sent, `data` is the state as last sent.
     """
 
-    __slots__ = ("data", "keeps", "tail", "version")
+    __slots__ = ("_under_way", "_waiters", "data", "keeps", "version")
 
     def __init__(self, keeps: bool) -> None:
         self.keeps = keeps
         self.version = 0
         self.data = b""
-        self.tail: Future[EndReply] | None = None
+        self._under_way = 0
+        self._waiters: list[Future[None]] = []
+
+    def sent(self, state: bytes) -> None:
+        """A commit with this state (empty: unchanged) was sent; the next turn starts from it."""
+        self.version += 1
+        self.data = state or self.data
+        self._under_way += 1
+
+    def answered(self) -> None:
+        """A commit was answered."""
+        self._under_way -= 1
+        if not self._under_way:
+            waiters, self._waiters = self._waiters, []
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    async def settled(self) -> None:
+        """Wait until every commit that was sent is answered."""
+        while self._under_way:
+            waiter: Future[None] = get_running_loop().create_future()
+            self._waiters.append(waiter)
+            await waiter
 
 
 def stored_of(activation: Activation) -> Stored:

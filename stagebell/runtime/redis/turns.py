@@ -22,20 +22,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import traceback
-from asyncio import CancelledError, Future
-from typing import Any, NamedTuple, cast
+from asyncio import CancelledError
+from typing import Any, cast
 
 from autogen_core import AgentId, TopicId
 
 from stagebell.errors import DeadLettered, NonDeterministicReplay, ServerRefused, StagebellError
 from stagebell.messages.envelope import Envelope
-from stagebell.messages.ids import output_id, turn_id
 from stagebell.messages.registry import Encoded
 from stagebell.runtime.engine.snapshots import load_into, state_of
 from stagebell.runtime.engine.turn import Entry, Turn
 from stagebell.runtime.redis.calls import TurnCalls
+from stagebell.runtime.redis.outbox import Outbox
 from stagebell.runtime.redis.partition import Partition
-from stagebell.runtime.redis.requests import NO_REPLY, Delivery, LeftOpen, Nested, ReplyTo
+from stagebell.runtime.redis.requests import NO_REPLY, NOTHING_OPEN, LeftOpen, Nested, ReplyTo
 from stagebell.runtime.redis.requests import Turn as Fence
 from stagebell.runtime.redis.results import EndReply
 from stagebell.runtime.redis.services import Services
@@ -44,15 +44,6 @@ from stagebell.runtime.redis.storage import Stored, stored_of
 logger = logging.getLogger("stagebell")
 
 MOST_ATTEMPTS = 4
-
-
-class Published(NamedTuple):
-    """A publish that waits in the outbox: once encoded for the server, once as it is for agents of this process."""
-
-    topic: TopicId
-    envelope: bytes
-    message: Any
-    sender: AgentId | None
 
 
 class DurableTurn:
@@ -76,7 +67,7 @@ class DurableTurn:
         self.turn: Turn | None = None
         self.abandoned = False
         self.careful = False
-        self.calls = TurnCalls(services, self)
+        self._calls: TurnCalls | None = None
         self._services = services
         self._partition = partition
         self._reply_to = reply_to
@@ -86,14 +77,21 @@ class DurableTurn:
         self._closed = False
         self._nested: Nested | None = None
         self._before: Any = None
-        self._outbox: list[Published] = []
+        self._outbox: Outbox | None = None
 
     # -- what the engine asks (engine.ports.Receipt)
 
     @property
+    def calls(self) -> TurnCalls:
+        """The calls of this turn; most turns make none."""
+        if self._calls is None:
+            self._calls = TurnCalls(self._services, self)
+        return self._calls
+
+    @property
     def calling(self) -> bool:
         """True while a call of this turn waits for its reply."""
-        return bool(self.calls.open)
+        return self._calls is not None and bool(self._calls.open)
 
     def admitted_by(self, turn: Turn) -> bool:
         """True when this message descends from a call that `turn` awaits."""
@@ -126,12 +124,11 @@ class DurableTurn:
         """Count the attempt, unless the turn is over already."""
         if not self._begun and not self._closed and not self.abandoned:
             self._begun = True
-            answer = self._services.link.submit(lambda scripts: scripts.begin(self.fence))
-            answer.add_done_callback(self._on_begun)
+            self._services.link.run(lambda scripts: scripts.begin(self.fence), self._on_begun)
 
-    def _on_begun(self, answer: Future[int]) -> None:
-        if not answer.cancelled() and answer.exception() is None:
-            self._counted(answer.result())
+    def _on_begun(self, outcome: int | BaseException) -> None:
+        if not isinstance(outcome, BaseException):
+            self._counted(outcome)
 
     def _counted(self, attempts: int) -> None:
         if attempts > 0 or self._closed:
@@ -153,7 +150,7 @@ class DurableTurn:
             self._closed = False
             await self.fail(turn, error)
             return
-        self._send_commit(turn, state, reply)
+        self._send_commit(state, reply)
 
     async def fail(self, turn: Turn, error: BaseException) -> None:
         """The handler raised: the failure reply and the removal of the input take effect, nothing else."""
@@ -208,9 +205,9 @@ class DurableTurn:
 
     def publish(self, message: Any, encoded: Encoded, topic: TopicId, sender: AgentId | None) -> None:
         """Publish with the commit."""
-        id = output_id(self.turn_id, len(self._outbox))
-        envelope = self._services.wire.publication(encoded, id=id, topic=topic, sender=sender)
-        self._outbox.append(Published(topic, envelope, message, sender))
+        if self._outbox is None:
+            self._outbox = Outbox(self._services, self.turn_id)
+        self._outbox.add(message, encoded, topic, sender)
 
     # -- the end
 
@@ -226,11 +223,11 @@ class DurableTurn:
             return b""
         return self._services.wire.reply(result, id=self.envelope.id, sender=self.agent)
 
-    def _send_commit(self, turn: Turn, state: bytes, reply: bytes) -> None:
-        services, stored = self._services, self._stored
-        here, outputs = self._resolve()
+    def _send_commit(self, state: bytes, reply: bytes) -> None:
+        services, stored, outbox, calls = self._services, self._stored, self._outbox, self._calls
+        outputs = outbox.deliveries() if outbox is not None else ()
         version = None if self._nested is not None else self._version
-        answer = services.link.submit(
+        services.link.run(
             lambda scripts: scripts.commit(
                 self.fence,
                 version=version,
@@ -239,54 +236,34 @@ class DurableTurn:
                 reply_to=self._reply_to,
                 reply=reply,
                 outputs=outputs,
-                known_replies=self.calls.known_replies,
-                known_savepoints=self.calls.known_savepoints,
-                registry_version=services.directory.version if self._outbox else None,
+                known_replies=calls.known_replies if calls is not None else 0,
+                known_savepoints=calls.known_savepoints if calls is not None else 0,
+                registry_version=services.directory.version if outbox is not None else None,
                 left_open=self._left_open(),
-            )
+            ),
+            lambda outcome: self._on_end(outcome, state, reply),
         )
         if stored is not None and stored.keeps and self._nested is None:
-            stored.version += 1
-            stored.data = state or stored.data
-            stored.tail = answer
-        answer.add_done_callback(lambda future: self._on_end(future, turn, (state, reply), here))
-
-    def _resolve(self) -> tuple[list[tuple[Published, list[AgentId]]], list[Delivery]]:
-        """The recipients of the outbox: agents bound to this process, and messages for the rest."""
-        here: list[tuple[Published, list[AgentId]]] = []
-        outputs: list[Delivery] = []
-        for i, published in enumerate(self._outbox):
-            id = output_id(self.turn_id, i)
-            local: list[AgentId] = []
-            for agent in self._services.directory.recipients(published.topic, published.sender):
-                hosted = self._services.catalog.types.get(agent.type)
-                if hosted is not None and hosted.process_bound:
-                    local.append(agent)
-                elif (place := self._services.directory.place(agent)) is not None:
-                    outputs.append(Delivery(place, turn_id(id, str(agent)), str(agent), published.envelope))
-            here.append((published, local))
-        return here, outputs
+            stored.sent(state)
 
     def _left_open(self) -> LeftOpen:
-        return LeftOpen(tuple(self.calls.open), self._services.replies.stream.key)
+        if self._calls is None or not self._calls.open:
+            return NOTHING_OPEN
+        return LeftOpen(tuple(self._calls.open), self._services.replies.stream.key)
 
-    def _on_end(
-        self,
-        answer: Future[EndReply],
-        turn: Turn,
-        sent: tuple[bytes, bytes],
-        here: list[tuple[Published, list[AgentId]]],
-    ) -> None:
-        error = None if answer.cancelled() else answer.exception()
-        if answer.cancelled() or error is not None:
-            self._not_settled(error)
+    def _on_end(self, outcome: EndReply | BaseException, state: bytes, reply: bytes) -> None:
+        if self._stored is not None and self._stored.keeps and self._nested is None:
+            self._stored.answered()
+        if isinstance(outcome, BaseException):
+            self._not_settled(outcome)
             return
-        match answer.result().status:
+        match outcome.status:
             case "OK":
                 self._settled()
-                self._deliver_here(here)
+                if self._outbox is not None:
+                    self._outbox.deliver_here()
             case "STALE_REGISTRY":
-                self._services.dispatcher.spawn(self._commit_again(turn, *sent))
+                self._services.dispatcher.spawn(self._commit_again(state, reply))
             case "DUP":
                 self._settled()
                 self._forget_agent()
@@ -297,31 +274,27 @@ class DurableTurn:
             case "STALE":
                 self._partition.start_over()
             case _:
-                self._refused(answer.result())
+                self._refused(outcome)
 
-    async def _commit_again(self, turn: Turn, state: bytes, reply: bytes) -> None:
-        await self._services.directory.refresh()
-        for published in self._outbox:
-            for agent in self._services.directory.recipients(published.topic, published.sender):
-                await self._services.directory.find_place(agent)
+    async def _commit_again(self, state: bytes, reply: bytes) -> None:
+        assert self._outbox is not None
+        await self._outbox.refresh()
         if self._stored is not None and self._stored.keeps and self._nested is None:
             self._stored.version -= 1
-        self._send_commit(turn, state, reply)
+        self._send_commit(state, reply)
 
     def _settled(self) -> None:
         self._partition.done(self.fence.entry_id)
         self._services.calling.pop(self.turn_id, None)
-        self.calls.hand_over()
+        self._hand_over_calls()
         if self._nested is not None and self.turn is not None and self.turn.below is not None:
             parent = self.turn.below.receipt
             if isinstance(parent, DurableTurn):
                 parent.calls.known_savepoints += 1
 
-    def _deliver_here(self, here: list[tuple[Published, list[AgentId]]]) -> None:
-        for i, (published, agents) in enumerate(here):
-            if agents:
-                id = output_id(self.turn_id, i)
-                self._services.publish_here(published.message, published.topic, agents, published.sender, id)
+    def _hand_over_calls(self) -> None:
+        if self._calls is not None:
+            self._calls.hand_over()
 
     def _forget_agent(self) -> None:
         """The agent in memory is not what is stored: the next turn, when this one has ended, loads it again."""
@@ -339,9 +312,9 @@ class DurableTurn:
             self._reply_to = NO_REPLY  # the caller's own key is spoilt: no failure could be written there either
         self.set_aside(ServerRefused(reason), has_state=self._keeps_state, dead_letter=reason)
 
-    def _not_settled(self, error: BaseException | None) -> None:
+    def _not_settled(self, error: BaseException) -> None:
         self.abandoned = True
-        if error is not None and not self._services.stopping:
+        if not self._services.stopping:
             logger.error("the turn of %s for message %s was not committed: %s", self.agent, self.envelope.id, error)
 
     def set_aside(self, error: BaseException, *, has_state: bool, dead_letter: str = "") -> None:
@@ -351,7 +324,8 @@ class DurableTurn:
         if not waits and not dead_letter:
             dead_letter = "".join(traceback.format_exception(error)).strip()[-4000:]
         failure = self._services.wire.failure(error, id=self.envelope.id, sender=str(self.agent)) if waits else b""
-        answer = self._services.link.submit(
+        calls = self._calls
+        self._services.link.run(
             lambda scripts: scripts.fail(
                 self.fence,
                 has_state=has_state,
@@ -359,22 +333,21 @@ class DurableTurn:
                 reply_to=self._reply_to,
                 failure=failure,
                 dead_letter=dead_letter,
-                known_savepoints=self.calls.known_savepoints,
+                known_savepoints=calls.known_savepoints if calls is not None else 0,
                 left_open=self._left_open(),
-            )
+            ),
+            self._on_failed,
         )
-        answer.add_done_callback(self._on_failed)
 
-    def _on_failed(self, answer: Future[EndReply]) -> None:
-        error = None if answer.cancelled() else answer.exception()
-        if answer.cancelled() or error is not None:
-            self._not_settled(error)
+    def _on_failed(self, outcome: EndReply | BaseException) -> None:
+        if isinstance(outcome, BaseException):
+            self._not_settled(outcome)
             return
-        match answer.result().status:
+        match outcome.status:
             case "OK" | "DUP":
                 self._partition.done(self.fence.entry_id)
                 self._services.calling.pop(self.turn_id, None)
-                self.calls.hand_over()
+                self._hand_over_calls()
             case "FENCED":
                 self._services.on_lost(self._partition)
             case "STALE":
@@ -384,15 +357,14 @@ class DurableTurn:
                     "message %s to %s can be neither handled nor set aside, it stays in the inbox: %s %s",
                     self.envelope.id,
                     self.agent,
-                    answer.result().status,
-                    answer.result().detail,
+                    outcome.status,
+                    outcome.detail,
                 )
 
     def pass_over(self) -> None:
         """Consume a publish that the agent does not handle."""
         self._closed = True
-        answer = self._services.link.submit(lambda scripts: scripts.commit(self.fence, version=None))
-        answer.add_done_callback(self._on_failed)
+        self._services.link.run(lambda scripts: scripts.commit(self.fence, version=None), self._on_failed)
 
     def not_deterministic(self, k: str) -> NonDeterministicReplay:
         """The error of a turn that ran again and made another call in this place."""

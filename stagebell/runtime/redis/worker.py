@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import lru_cache
 
 from autogen_core import AgentId, TopicId
 
@@ -20,6 +21,10 @@ from stagebell.runtime.redis.wire import parse_reply
 
 logger = logging.getLogger("stagebell")
 
+# The same few agents and topics come again and again, and reading one costs as much as reading a small message.
+_agent = lru_cache(maxsize=16_384)(AgentId.from_str)
+_topic = lru_cache(maxsize=16_384)(TopicId.from_str)
+
 _UNREADABLE = Envelope(id="?", type="?", kind="publish", data=b"null")
 
 
@@ -34,7 +39,7 @@ class Receiver:
         """A message was read: put it into its agent's mailbox, or settle it when it cannot be handled."""
         try:
             envelope = unpack(raw)
-            id = AgentId.from_str(agent)
+            id = _agent(agent)
         except UnknownVersion as error:
             logger.error("%s waits: %s. Upgrade this worker, the message stays in its inbox", agent, error)
             return self._message(partition, entry_id, turn_id, agent, _UNREADABLE)
@@ -55,7 +60,7 @@ class Receiver:
 
     def _message(self, partition: Partition, entry_id: str, turn_id: str, agent: str, envelope: Envelope) -> DurableTurn:
         try:
-            id = AgentId.from_str(agent)
+            id = _agent(agent)
         except ValueError:
             id = AgentId("unknown", agent)
         return DurableTurn(self._services, partition, entry_id, turn_id, id, envelope, NO_REPLY)
@@ -67,8 +72,8 @@ class Receiver:
             if hosted is None:
                 raise MalformedMessage(envelope.type, f"it is for {agent}, whose type is not registered here")
             content = services.wire.decode(envelope)
-            sender = AgentId.from_str(envelope.sender) if envelope.sender else None
-            topic = TopicId.from_str(envelope.topic) if envelope.topic else None
+            sender = _agent(envelope.sender) if envelope.sender else None
+            topic = _topic(envelope.topic) if envelope.topic else None
         except UnregisteredType as error:
             self._not_handled(message, agent, envelope, error)
             return

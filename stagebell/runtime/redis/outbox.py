@@ -1,0 +1,72 @@
+"""What a turn publishes: it waits here and leaves with the turn's commit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from autogen_core import AgentId, TopicId
+
+from stagebell.messages.ids import output_id, turn_id
+from stagebell.messages.registry import Encoded
+from stagebell.runtime.redis.requests import Delivery
+
+if TYPE_CHECKING:
+    from stagebell.runtime.redis.services import Services
+
+
+class Published(NamedTuple):
+    """A publish that waits: once encoded for the server, once as it is for agents of this process."""
+
+    id: str
+    topic: TopicId
+    envelope: bytes
+    message: Any
+    sender: AgentId | None
+
+
+class Outbox:
+    """The publishes of one turn, in order."""
+
+    __slots__ = ("_services", "_turn_id", "published")
+
+    def __init__(self, services: Services, turn_id: str) -> None:
+        self._services = services
+        self._turn_id = turn_id
+        self.published: list[Published] = []
+
+    def add(self, message: Any, encoded: Encoded, topic: TopicId, sender: AgentId | None) -> None:
+        """Publish with the commit; what is sent is the message as it is now."""
+        id = output_id(self._turn_id, len(self.published))
+        envelope = self._services.wire.publication(encoded, id=id, topic=topic, sender=sender)
+        self.published.append(Published(id, topic, envelope, message, sender))
+
+    def deliveries(self) -> list[Delivery]:
+        """The messages for agents that live in the server, by the subscriptions known now."""
+        found: list[Delivery] = []
+        for published in self.published:
+            for agent in self._recipients(published, bound=False):
+                place = self._services.directory.place(agent)
+                if place is not None:
+                    recipient = str(agent)
+                    found.append(Delivery(place, turn_id(published.id, recipient), recipient, published.envelope))
+        return found
+
+    async def refresh(self) -> None:
+        """Subscriptions have changed: read them, and find the places of new recipients."""
+        await self._services.directory.refresh()
+        for published in self.published:
+            for agent in self._recipients(published, bound=False):
+                await self._services.directory.find_place(agent)
+
+    def deliver_here(self) -> None:
+        """The turn is committed: hand the messages to the agents that are bound to this process."""
+        for published in self.published:
+            agents = self._recipients(published, bound=True)
+            if agents:
+                self._services.publish_here(
+                    published.message, published.topic, agents, published.sender, published.id
+                )
+
+    def _recipients(self, published: Published, *, bound: bool) -> list[AgentId]:
+        agents = self._services.directory.recipients(published.topic, published.sender)
+        return [agent for agent in agents if (agent.type in self._services.bound_here) is bound]
