@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from autogen_core import AgentId, AgentRuntime, TopicId
 
+from benchmarks.scenarios.messages import Receipt
 from benchmarks import streams
 from benchmarks.scenarios.agents import know_messages
 from benchmarks.scenarios.messages import Order, Tick
@@ -165,6 +166,7 @@ async def stagebell_stage(port: int, types: int, stateful: bool) -> AsyncIterato
         child("stagebell-worker", **settings) as worker,
         Publisher(url, namespace=namespace) as publisher,
     ):
+        publisher.register(Receipt)
         yield Stage(publisher, worker, publishers=256)
 
 

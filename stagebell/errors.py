@@ -153,7 +153,7 @@ class UnregisteredType(MessageError):
     def __init__(self, type_name: str) -> None:
         super().__init__(
             f"message type {type_name!r} is not registered here: register an agent that handles it, "
-            "or call add_message_serializer"
+            "or make the type known (runtime.add_message_serializer, publisher.register)"
         )
         self.type_name = type_name
 

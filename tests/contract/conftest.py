@@ -33,6 +33,8 @@ class Capabilities:
         publish_then_call: order holds across a handler's publishes and calls.
         any_object: messages are handed over as they are; types need no registration and have no size.
         custom_subscriptions: subscriptions of other classes than AutoGen's two are taken.
+        cancels_calls: a token reaches the handler of a call.
+        finds_circles: calls that wait for each other end in `CallCycleError`.
     """
 
     context_variables: bool = True
@@ -41,6 +43,8 @@ class Capabilities:
     publish_then_call: bool = True
     any_object: bool = True
     custom_subscriptions: bool = True
+    cancels_calls: bool = True
+    finds_circles: bool = True
 
 
 IN_MEMORY = Capabilities()
@@ -51,6 +55,8 @@ OVER_A_SERVER = Capabilities(
     publish_then_call=False,
     any_object=False,
     custom_subscriptions=False,
+    cancels_calls=False,
+    finds_circles=False,
 )
 
 

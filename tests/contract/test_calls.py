@@ -67,6 +67,7 @@ async def test_the_handler_sees_who_calls_and_the_message_id(runtime: Any, start
 
 
 async def test_a_call_to_an_unknown_type_is_undeliverable(runtime: Any, start: Any) -> None:
+    await host(runtime, "somebody", echo)
     await start(runtime)
     with pytest.raises(Undeliverable, match="nobody") as caught:
         await runtime.send_message(Ask(), agent("nobody"))
@@ -217,8 +218,12 @@ async def test_other_messages_wait_until_the_whole_turn_has_ended(runtime: Any, 
     assert seen == ["first", "back", "first ended", "second"]
 
 
-async def test_agents_that_would_wait_for_each_other_get_an_error(runtime: Any, start: Any) -> None:
+async def test_agents_that_would_wait_for_each_other_get_an_error(
+    runtime: Any, start: Any, capabilities: Any
+) -> None:
     """Two roots, A calls B while B calls A: one call ends in CallCycleError, and both roots come back."""
+    if not capabilities.finds_circles:
+        pytest.skip("declared: circles of calls are not found across workers yet")
     started: set[str] = set()
     both = asyncio.Event()
 

@@ -213,6 +213,8 @@ class Dispatcher:
         turn.suspended_at = loop.time()
         self.open[turn] = None
         self._watch.keep(loop)
+        if turn.receipt is not None:
+            turn.receipt.suspended()
         parent = turn.parent
         if parent is not None and turn.inline:
             parent.calls = parent.calls or []

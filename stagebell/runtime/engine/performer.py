@@ -46,8 +46,8 @@ class Performer:
         activation = turn.activation
         try:
             agent = activation.agent or await self.catalog.agent_of(activation)
-            if entry.receipt is not None:
-                await entry.receipt.begin(turn)
+            if entry.receipt is not None and (begun := entry.receipt.begin(turn)) is not None:
+                await begun
             if self.watched:
                 result = await self._handle_observed(turn, entry)
             else:
@@ -112,8 +112,8 @@ class Performer:
         return result
 
     async def _succeeded(self, turn: Turn, entry: Entry, result: Any) -> None:
-        if entry.receipt is not None:
-            await entry.receipt.commit(turn, result)
+        if entry.receipt is not None and (committed := entry.receipt.commit(turn, result)) is not None:
+            await committed
         set_result(entry.reply, result)
         if entry.delivery is not None:
             entry.delivery.delivered(turn, None)

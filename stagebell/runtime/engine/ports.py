@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from autogen_core import MessageContext
@@ -23,11 +24,15 @@ class Receipt(Protocol):
         """True while the turn has a call open that the engine knows nothing of."""
         ...
 
-    async def begin(self, turn: Turn) -> None:
+    def begin(self, turn: Turn) -> Awaitable[None] | None:
         """The turn starts; called after the agent is in memory and before its handler runs."""
         ...
 
-    async def commit(self, turn: Turn, result: Any) -> None:
+    def suspended(self) -> None:
+        """The handler has not ended in its first step."""
+        ...
+
+    def commit(self, turn: Turn, result: Any) -> Awaitable[None] | None:
         """The handler returned `result`."""
         ...
 

@@ -75,6 +75,8 @@ class TurnCalls:
         """
         services, own = self._services, self._turn
         chain = own.envelope.chain
+        if own.abandoned:
+            raise CancelledError(f"the turn of {own.agent} is not ours any more")
         if len(chain) >= services.max_call_depth:
             raise CallDepthExceeded(recipient, len(chain) + 1, services.max_call_depth)
         k = self._next_k()

@@ -43,7 +43,7 @@ class Directory:
 
     async def refresh(self) -> None:
         """Read the registry."""
-        flat: list[bytes] = await self._link.ask("HGETALL", self.keys.reg)
+        flat = await self._link.submit(lambda scripts: scripts.registry(), mortal=True)
         texts = [text.decode() for text in flat]
         fields = dict(zip(texts[::2], texts[1::2], strict=True))
         version = int(fields.pop("v", "0"))
@@ -58,7 +58,7 @@ class Directory:
 
     async def refresh_if_changed(self) -> None:
         """Read the registry when its version is not the one known here."""
-        version: bytes | None = await self._link.ask("HGET", self.keys.reg, "v")
+        version = await self._link.submit(lambda scripts: scripts.registry_version(), mortal=True)
         if int(version or 0) != self.version:
             await self.refresh()
 

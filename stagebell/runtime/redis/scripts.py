@@ -137,6 +137,14 @@ class Scripts:
         """Version and data of an agent's stored state."""
         return self._run(results.read_state, "HMGET", key, "v", "d")
 
+    def registry(self) -> asyncio.Future[list[bytes]]:
+        """All fields of the registry, names and values in turn."""
+        return self._run(_as_is, "HGETALL", self.keys.reg)
+
+    def registry_version(self) -> asyncio.Future[bytes | None]:
+        """The registry's version as text; None before the first change."""
+        return self._run(_as_is, "HGET", self.keys.reg, "v")
+
     def attempts(self, keys: LeasedKeys) -> asyncio.Future[dict[str, int]]:
         """How often each unfinished turn was started, by turn id."""
         return self._run(results.read_attempts, "HGETALL", keys.run)

@@ -19,15 +19,15 @@ message that kills its worker at once is found out then.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import traceback
-from asyncio import CancelledError
+from asyncio import CancelledError, Future
+from collections.abc import Awaitable, Sequence
 from typing import Any, cast
 
 from autogen_core import AgentId, TopicId
 
-from stagebell.errors import DeadLettered, NonDeterministicReplay, ServerRefused, StagebellError
+from stagebell.errors import DeadLettered, NonDeterministicReplay, ServerError, ServerRefused, StagebellError
 from stagebell.messages.envelope import Envelope
 from stagebell.messages.registry import Encoded
 from stagebell.runtime.engine.snapshots import load_into, state_of
@@ -35,9 +35,10 @@ from stagebell.runtime.engine.turn import Entry, Turn
 from stagebell.runtime.redis.calls import TurnCalls
 from stagebell.runtime.redis.outbox import Outbox
 from stagebell.runtime.redis.partition import Partition
-from stagebell.runtime.redis.requests import NO_REPLY, NOTHING_OPEN, LeftOpen, Nested, ReplyTo
+from stagebell.runtime.redis.requests import NO_REPLY, NOTHING_OPEN, Delivery, LeftOpen, Nested, ReplyTo
 from stagebell.runtime.redis.requests import Turn as Fence
 from stagebell.runtime.redis.results import EndReply
+from stagebell.runtime.redis.scripts import Scripts
 from stagebell.runtime.redis.services import Services
 from stagebell.runtime.redis.storage import Stored, stored_of
 
@@ -48,6 +49,31 @@ MOST_ATTEMPTS = 4
 
 class DurableTurn:
     """One message of a partition; see `engine.ports.Receipt` and `partition.Incoming`."""
+
+    __slots__ = (
+        "_before",
+        "_begun",
+        "_calls",
+        "_closed",
+        "_nested",
+        "_outbox",
+        "_outputs",
+        "_partition",
+        "_reply",
+        "_reply_to",
+        "_services",
+        "_state",
+        "_stored",
+        "_version",
+        "abandoned",
+        "agent",
+        "careful",
+        "entry",
+        "envelope",
+        "fence",
+        "turn",
+        "turn_id",
+    )
 
     def __init__(
         self,
@@ -78,6 +104,9 @@ class DurableTurn:
         self._nested: Nested | None = None
         self._before: Any = None
         self._outbox: Outbox | None = None
+        self._outputs: Sequence[Delivery] = ()
+        self._state = b""
+        self._reply = b""
 
     # -- what the engine asks (engine.ports.Receipt)
 
@@ -98,20 +127,27 @@ class DurableTurn:
         above = turn.receipt
         return isinstance(above, DurableTurn) and above.calls.awaits_one_of(self.envelope.chain) is not None
 
-    async def begin(self, turn: Turn) -> None:
+    def begin(self, turn: Turn) -> Awaitable[None] | None:
         """Note what the turn starts from, and see to it that the attempt is counted."""
         self.turn = turn
         self._stored = stored = stored_of(turn.activation)
         self._version = stored.version if stored.keeps else None
+        if turn.below is None and not self.careful:
+            return None
+        return self._begin_with_care(turn)
+
+    async def _begin_with_care(self, turn: Turn) -> None:
         if turn.below is not None:
             await self._begin_nested(turn, turn.below)
         if self.careful:
             self._begun = True
-            self._counted(await self._services.link.submit(lambda scripts: scripts.begin(self.fence)))
-        else:
-            asyncio.get_running_loop().call_soon(self.ensure_begun)
+            self._counted(await self._services.link.submit(self._ask_begin))
         if self.abandoned:
             raise CancelledError
+
+    def suspended(self) -> None:
+        """The handler waits for something: from now on this process may end before the turn does."""
+        self.ensure_begun()
 
     async def _begin_nested(self, turn: Turn, below: Turn) -> None:
         parent = cast(DurableTurn, below.receipt)
@@ -124,7 +160,10 @@ class DurableTurn:
         """Count the attempt, unless the turn is over already."""
         if not self._begun and not self._closed and not self.abandoned:
             self._begun = True
-            self._services.link.run(lambda scripts: scripts.begin(self.fence), self._on_begun)
+            self._services.link.run(self._ask_begin, self._on_begun)
+
+    def _ask_begin(self, scripts: Scripts) -> Future[int]:
+        return scripts.begin(self.fence)
 
     def _on_begun(self, outcome: int | BaseException) -> None:
         if not isinstance(outcome, BaseException):
@@ -138,19 +177,31 @@ class DurableTurn:
         else:
             self._partition.start_over()  # the input is gone and we did not consume it
 
-    async def commit(self, turn: Turn, result: Any) -> None:
+    def commit(self, turn: Turn, result: Any) -> Awaitable[None] | None:
         """The handler returned: send the commit. It has taken effect when the server says so."""
         if self.abandoned:
-            return
+            return None
+        if self._stored is not None and self._stored.keeps:
+            return self._commit_with_state(turn, result)
         self._closed = True
         try:
-            state = await self._new_state(turn)
-            reply = self._reply(result)
+            self._reply = self._encode_reply(result)
+        except StagebellError as error:
+            self._closed = False
+            return self.fail(turn, error)
+        self._send_commit()
+        return None
+
+    async def _commit_with_state(self, turn: Turn, result: Any) -> None:
+        self._closed = True
+        try:
+            self._state = await self._new_state(turn)
+            self._reply = self._encode_reply(result)
         except StagebellError as error:
             self._closed = False
             await self.fail(turn, error)
             return
-        self._send_commit(state, reply)
+        self._send_commit()
 
     async def fail(self, turn: Turn, error: BaseException) -> None:
         """The handler raised: the failure reply and the removal of the input take effect, nothing else."""
@@ -200,8 +251,8 @@ class DurableTurn:
 
     @property
     def takes_effects(self) -> bool:
-        """True while what the handler does is part of the turn."""
-        return not self._closed and not self.abandoned
+        """True while what the handler does is part of the turn; of an abandoned one nothing takes effect."""
+        return not self._closed
 
     def publish(self, message: Any, encoded: Encoded, topic: TopicId, sender: AgentId | None) -> None:
         """Publish with the commit."""
@@ -218,52 +269,51 @@ class DurableTurn:
         data = self._services.wire.encode_state(self.agent, await state_of(agent))
         return b"" if data == stored.data and self._nested is None else data
 
-    def _reply(self, result: Any) -> bytes:
+    def _encode_reply(self, result: Any) -> bytes:
         if not self._reply_to.mode:
             return b""
         return self._services.wire.reply(result, id=self.envelope.id, sender=self.agent)
 
-    def _send_commit(self, state: bytes, reply: bytes) -> None:
-        services, stored, outbox, calls = self._services, self._stored, self._outbox, self._calls
-        outputs = outbox.deliveries() if outbox is not None else ()
-        version = None if self._nested is not None else self._version
-        services.link.run(
-            lambda scripts: scripts.commit(
-                self.fence,
-                version=version,
-                state=state,
-                nested=self._nested,
-                reply_to=self._reply_to,
-                reply=reply,
-                outputs=outputs,
-                known_replies=calls.known_replies if calls is not None else 0,
-                known_savepoints=calls.known_savepoints if calls is not None else 0,
-                registry_version=services.directory.version if outbox is not None else None,
-                left_open=self._left_open(),
-            ),
-            lambda outcome: self._on_end(outcome, state, reply),
+    def _send_commit(self) -> None:
+        self._outputs = self._outbox.deliveries() if self._outbox is not None else ()
+        self._services.link.run(self._ask_commit, self._on_end)
+        if self._stored is not None and self._stored.keeps and self._nested is None:
+            self._stored.sent(self._state)
+
+    def _ask_commit(self, scripts: Scripts) -> Future[EndReply]:
+        calls = self._calls
+        return scripts.commit(
+            self.fence,
+            version=None if self._nested is not None else self._version,
+            state=self._state,
+            nested=self._nested,
+            reply_to=self._reply_to,
+            reply=self._reply,
+            outputs=self._outputs,
+            known_replies=calls.known_replies if calls is not None else 0,
+            known_savepoints=calls.known_savepoints if calls is not None else 0,
+            registry_version=self._services.directory.version if self._outbox is not None else None,
+            left_open=self._left_open(),
         )
-        if stored is not None and stored.keeps and self._nested is None:
-            stored.sent(state)
 
     def _left_open(self) -> LeftOpen:
         if self._calls is None or not self._calls.open:
             return NOTHING_OPEN
         return LeftOpen(tuple(self._calls.open), self._services.replies.stream.key)
 
-    def _on_end(self, outcome: EndReply | BaseException, state: bytes, reply: bytes) -> None:
+    def _on_end(self, outcome: EndReply | BaseException) -> None:
         if self._stored is not None and self._stored.keeps and self._nested is None:
             self._stored.answered()
         if isinstance(outcome, BaseException):
             self._not_settled(outcome)
             return
-        match outcome.status:
+        match "OK" if self._took_effect(outcome) else outcome.status:
             case "OK":
                 self._settled()
                 if self._outbox is not None:
                     self._outbox.deliver_here()
             case "STALE_REGISTRY":
-                self._services.dispatcher.spawn(self._commit_again(state, reply))
+                self._services.dispatcher.spawn(self._commit_again())
             case "DUP":
                 self._settled()
                 self._forget_agent()
@@ -276,12 +326,23 @@ class DurableTurn:
             case _:
                 self._refused(outcome)
 
-    async def _commit_again(self, state: bytes, reply: bytes) -> None:
+    def _took_effect(self, reply: EndReply) -> bool:
+        """True when the input is gone because this very commit was sent before, and its answer lost."""
+        if self._nested is not None or self._version is None:
+            return False
+        return reply.status == "DUP" and reply.version == self._version + 1
+
+    async def _commit_again(self) -> None:
         assert self._outbox is not None
-        await self._outbox.refresh()
+        try:
+            await self._outbox.refresh()
+        except ServerError:
+            self._partition.start_over()
+        if self.abandoned:
+            return
         if self._stored is not None and self._stored.keeps and self._nested is None:
             self._stored.version -= 1
-        self._send_commit(state, reply)
+        self._send_commit()
 
     def _settled(self) -> None:
         self._partition.done(self.fence.entry_id)

@@ -207,7 +207,10 @@ async def test_a_time_out_inside_a_handler_may_clean_up_and_go_on_for_longer_tha
     assert await asyncio.wait_for(runtime.send_message(Ask(), agent("careful")), 2) is False
 
 
-async def test_a_task_group_inside_a_handler_may_fail_and_the_handler_go_on(runtime: Any, ready: Any) -> None:
+@pytest.mark.parametrize("fails", ["while the body waits", "at the end of the body"])
+async def test_a_task_group_inside_a_handler_may_fail_and_the_handler_go_on(
+    runtime: Any, ready: Any, fails: str
+) -> None:
     async def fail() -> None:
         raise ValueError("a child failed")
 
@@ -222,6 +225,8 @@ async def test_a_task_group_inside_a_handler_may_fail_and_the_handler_go_on(runt
             async with asyncio.TaskGroup() as group:
                 group.create_task(slow())
                 group.create_task(fail())
+                if fails == "while the body waits":
+                    await asyncio.Event().wait()
         except* ValueError:
             pass
         await asyncio.sleep(0.15)  # the grace is 0.05 s

@@ -15,11 +15,10 @@ from stagebell.runtime.engine.activation import Activation
 from stagebell.runtime.engine.calls import find_cycle
 from stagebell.runtime.engine.catalog import HostedType
 from stagebell.runtime.engine.options import AgentOptions, options_of, saves_state
-from stagebell.runtime.engine.outcome import handled_types
 from stagebell.runtime.engine.snapshots import parse_snapshot
 from stagebell.runtime.engine.subscriptions import Subscriptions
 from stagebell.runtime.engine.turn import Entry, Turn
-from tests.support.agents import Answer, Ask, Bound, Counting, Doing, Forbidding, Interleaved, Note, OnlyCalls
+from tests.support.agents import Ask, Bound, Counting, Doing, Forbidding, Interleaved, Note
 
 pytestmark = pytest.mark.unit
 
@@ -277,11 +276,6 @@ def test_a_misspelt_option_is_refused(wrong: Any) -> None:
 def test_who_saves_state() -> None:
     assert saves_state(Counting)
     assert not saves_state(Doing)
-
-
-def test_the_types_a_class_handles() -> None:
-    assert handled_types(Doing) == {Ask, Note, Answer}
-    assert handled_types(OnlyCalls) == {Note}
 
 
 # -- snapshots
