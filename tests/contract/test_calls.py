@@ -74,17 +74,23 @@ async def test_a_call_to_an_unknown_type_is_undeliverable(runtime: Any, start: A
     assert caught.value.recipient == "nobody/default"
 
 
-@pytest.mark.parametrize("message", [Unknown(text="?"), Note(text="?")], ids=["unknown", "only published"])
-async def test_a_call_that_no_handler_takes_ends_in_a_named_error(
-    runtime: Any, start: Any, message: Any
-) -> None:
-    await OnlyEvents.register(runtime, "events", OnlyEvents)
+async def test_a_call_that_no_handler_takes_ends_in_a_named_error(runtime: Any, start: Any) -> None:
     await host(runtime, "other", echo)
-    if isinstance(message, Unknown):  # known to this runtime, though no agent here handles it
-        runtime.add_message_serializer(try_get_known_serializers_for_type(Unknown))
+    runtime.add_message_serializer(try_get_known_serializers_for_type(Unknown))
     await start(runtime)
-    with pytest.raises(CantHandle, match=type(message).__name__):
-        await runtime.send_message(message, agent("events"))
+    with pytest.raises(CantHandle, match="Unknown"):
+        await runtime.send_message(Unknown(text="?"), agent("other"))
+
+
+async def test_a_call_with_a_type_that_is_handled_as_an_event_only_is_answered_with_none(
+    runtime: Any, start: Any
+) -> None:
+    """As in AutoGen: the class knows the type, and its handler does not run."""
+    await OnlyEvents.register(runtime, "events", OnlyEvents)
+    await start(runtime)
+    assert await runtime.send_message(Note(text="?"), agent("events")) is None
+    instance = await runtime.try_get_underlying_agent_instance(agent("events"), OnlyEvents)
+    assert instance.seen == []
 
 
 async def test_a_handler_for_calls_answers_them(runtime: Any, start: Any) -> None:

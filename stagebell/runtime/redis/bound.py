@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Awaitable, Callable
 from uuid import uuid4
 
 from stagebell.errors import Undeliverable
@@ -25,6 +26,10 @@ logger = logging.getLogger("stagebell")
 _BATCH = 256
 
 
+async def _nothing_to_do(name: str) -> None:
+    """Takes the place of what the runtime does for a type that it holds now."""
+
+
 class BoundTypes:
     """The process-bound types of this process: those it holds and those it stands by for."""
 
@@ -33,6 +38,7 @@ class BoundTypes:
         self._namespace = namespace
         self._membership = membership
         self._standing_by: set[str] = set()
+        self.on_held: Callable[[str], Awaitable[None]] = _nothing_to_do
 
     async def host(self, name: str) -> None:
         """Hold a type, or stand by for it."""
@@ -46,6 +52,11 @@ class BoundTypes:
         for worker in self._membership.silent:
             if worker != self._services.worker:
                 await self._clean_up(worker)
+
+    def lost(self) -> None:
+        """Others took this process for dead and cleaned up after it: claim the types again."""
+        self._standing_by |= self._services.bound_here
+        self._services.bound_here = frozenset()
 
     async def withdraw(self) -> None:
         """This process ends in order: its types and subscriptions go."""
@@ -67,6 +78,7 @@ class BoundTypes:
             self._standing_by.discard(name)
             self._services.bound_here |= {name}
             await self._services.directory.refresh()
+            await self.on_held(name)
         elif answer.other:
             self._standing_by.discard(name)
             logger.error(

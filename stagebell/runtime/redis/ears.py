@@ -1,7 +1,7 @@
 """Listen for what others tell this process: its bell, and the replies to its calls.
 
 One blocking read, on a connection of its own, over at most three streams. The bell is a hint that may be lost, since
-the inboxes and journals are the truth; replies are read to the end, and what was read is trimmed away.
+the inboxes and journals are the truth; replies are read to the end. What was read is trimmed away by and by.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ Hear = Callable[[str, Fields], None]
 
 _BLOCK_MS = 1000
 _COUNT = 512
+_TRIM_BYTES = 256 * 1024
+_ENTRY_BYTES = 256
 
 
 class Stream:
@@ -33,6 +35,7 @@ class Stream:
         self.hear = hear
         self.trim = trim
         self.position = position
+        self.untrimmed = 0
 
 
 class Ears:
@@ -95,10 +98,14 @@ class Ears:
             patience=_BLOCK_MS / 1000,
         )
         self._listening.set()
-        for key, entries in await answer or ():
+        found = await answer or ()
+        for key, entries in found:
             stream = self._streams.get(key)
             if stream is not None:
                 self._hear_all(stream, entries)
+        for stream in streams:
+            if stream.untrimmed and (not found or stream.untrimmed > _TRIM_BYTES):
+                self._trim(stream)
 
     def _hear_all(self, stream: Stream, entries: list[Any]) -> None:
         for id, flat in entries:
@@ -106,8 +113,12 @@ class Ears:
                 stream.hear(id.decode(), dict(zip(flat[::2], flat[1::2], strict=True)))
             except Exception:  # one entry that cannot be understood must not make this process deaf
                 logger.exception("an entry of %s could not be understood", stream.key)
+            stream.untrimmed += _ENTRY_BYTES + len(flat[-1]) if stream.trim else 0
         last: bytes = entries[-1][0]
         stream.position = last.decode()
-        if stream.trim:
-            time, _, number = stream.position.partition("-")
-            self._link.tell("XTRIM", stream.key, "MINID", f"{time}-{int(number) + 1}")
+
+    def _trim(self, stream: Stream) -> None:
+        """Remove what was read: when it has become much, or when there is time."""
+        stream.untrimmed = 0
+        time, _, number = stream.position.partition("-")
+        self._link.tell("XTRIM", stream.key, "MINID", f"{time}-{int(number) + 1}")

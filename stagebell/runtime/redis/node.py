@@ -187,6 +187,8 @@ class Node:
 
     def _lease_lost(self, tag: str, token: str) -> None:
         self._ownership.lost(tag, token)
+        if tag == self._process.tag:
+            self.bound.lost()
 
     def _partition_lost(self, partition: Owned) -> None:
         self._ownership.lost(partition.keys.tag, partition.token)

@@ -156,6 +156,7 @@ class RedisRuntime(Host):
         node.services.publish_here = self._publish_turn_here
         node.services.on_publish_error = self._on_publish_error
         node.services.max_call_depth = self._max_call_depth
+        node.bound.on_held = self._subscribe_bound
         try:
             await node.open()
             self._node, self._phase = node, _Phase.RUNNING
@@ -383,6 +384,12 @@ class RedisRuntime(Host):
         self._added.append(subscription)
         if self._node is not None:
             await self._store_subscription(self._node, subscription)
+
+    async def _subscribe_bound(self, name: str) -> None:
+        """A process-bound type is held here from now on: its subscriptions went with its former process."""
+        for subscription in self._added:
+            if self._node is not None and getattr(subscription, "agent_type", "") == name:
+                await self._store_subscription(self._node, subscription)
 
     async def _store_subscription(self, node: Node, subscription: Subscription) -> None:
         agent_type = getattr(subscription, "agent_type", "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextvars import Context
 from dataclasses import dataclass, field
@@ -44,6 +45,7 @@ class Services:
     partitions: dict[str, Owned] = field(default_factory=dict[str, Owned])
     calling: dict[str, DurableTurn] = field(default_factory=dict[str, "DurableTurn"])
     bound_here: frozenset[str] = frozenset()
+    alone: asyncio.Lock = field(default_factory=asyncio.Lock)
     stopping: bool = False
     on_publish_error: Callable[[BaseException], None] = lambda error: None
     on_lost: Callable[[Owned], None] = lambda partition: None

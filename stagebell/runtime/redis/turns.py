@@ -27,7 +27,7 @@ from typing import Any, cast
 
 from autogen_core import AgentId, TopicId
 
-from stagebell.errors import DeadLettered, NonDeterministicReplay, ServerError, ServerRefused, StagebellError
+from stagebell.errors import DeadLettered, NonDeterministicReplay, ServerError, ServerRefused
 from stagebell.messages.envelope import Envelope
 from stagebell.messages.registry import Encoded
 from stagebell.runtime.engine.snapshots import load_into, state_of
@@ -93,6 +93,8 @@ class DurableTurn:
         self.turn: Turn | None = None
         self.abandoned = False
         self.careful = False
+        self.suspect = False
+        self._is_alone = False
         self._calls: TurnCalls | None = None
         self._services = services
         self._partition = partition
@@ -132,6 +134,9 @@ class DurableTurn:
         self.turn = turn
         self._stored = stored = stored_of(turn.activation)
         self._version = stored.version if stored.keeps else None
+        if self.abandoned:  # while the agent was made; the next turn must not find what a handler would leave in it
+            self._forget_agent()
+            raise CancelledError
         if turn.below is None and not self.careful:
             return None
         return self._begin_with_care(turn)
@@ -139,11 +144,19 @@ class DurableTurn:
     async def _begin_with_care(self, turn: Turn) -> None:
         if turn.below is not None:
             await self._begin_nested(turn, turn.below)
+        if self.suspect:
+            await self._services.alone.acquire()
+            self._is_alone = True
         if self.careful:
             self._begun = True
             self._counted(await self._services.link.submit(self._ask_begin))
         if self.abandoned:
             raise CancelledError
+
+    def _let_others_go_on(self) -> None:
+        if self._is_alone:
+            self._is_alone = False
+            self._services.alone.release()
 
     def suspended(self) -> None:
         """The handler waits for something: from now on this process may end before the turn does."""
@@ -179,6 +192,7 @@ class DurableTurn:
 
     def commit(self, turn: Turn, result: Any) -> Awaitable[None] | None:
         """The handler returned: send the commit. It has taken effect when the server says so."""
+        self._let_others_go_on()
         if self.abandoned:
             return None
         if self._stored is not None and self._stored.keeps:
@@ -186,7 +200,7 @@ class DurableTurn:
         self._closed = True
         try:
             self._reply = self._encode_reply(result)
-        except StagebellError as error:
+        except Exception as error:
             self._closed = False
             return self.fail(turn, error)
         self._send_commit()
@@ -197,7 +211,7 @@ class DurableTurn:
         try:
             self._state = await self._new_state(turn)
             self._reply = self._encode_reply(result)
-        except StagebellError as error:
+        except Exception as error:  # the agent's own save_state may raise anything
             self._closed = False
             await self.fail(turn, error)
             return
@@ -205,6 +219,7 @@ class DurableTurn:
 
     async def fail(self, turn: Turn, error: BaseException) -> None:
         """The handler raised: the failure reply and the removal of the input take effect, nothing else."""
+        self._let_others_go_on()
         if isinstance(error, CancelledError) and self._services.stopping:
             self.forget()
         if self.abandoned or isinstance(error, KeyboardInterrupt | SystemExit):

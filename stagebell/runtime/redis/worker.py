@@ -52,6 +52,9 @@ class Receiver:
         )
         message.careful = partition.careful
         attempts = partition.attempts.get(turn_id, 0)
+        # Two workers died while it ran: such messages run one after the other, so that only one can be to blame.
+        # A call from a turn is let through, or a suspect that waits for it would wait for ever.
+        message.suspect = partition.careful and attempts >= 2 and not envelope.chain
         if attempts >= MOST_ATTEMPTS:
             message.give_up(attempts)
         else:

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[3]
 START_SECONDS = 20.0
 STOP_SECONDS = 10.0
 
-SHOP = '''
+SHOP = """
 import asyncio, os
 from pathlib import Path
 
@@ -51,13 +51,15 @@ async def nothing(runtime) -> None:
 
 def plain(runtime) -> None:
     pass
-'''
+"""
 
 
 class Command:
     """One run of the command; what it says goes to two files."""
 
-    def __init__(self, folder: Path, number: int, environment: Mapping[str, str], arguments: tuple[str, ...]) -> None:
+    def __init__(
+        self, folder: Path, number: int, environment: Mapping[str, str], arguments: tuple[str, ...]
+    ) -> None:
         self.out_file, self.error_file = folder / f"out-{number}", folder / f"err-{number}"
         with self.out_file.open("wb") as out, self.error_file.open("wb") as errors:
             self.process = subprocess.Popen(
@@ -121,7 +123,9 @@ class Shell:
         self.commands.append(command)
         return command
 
-    def run(self, *arguments: str, feed: str | bytes | None = None, **changes: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *arguments: str, feed: str | bytes | None = None, **changes: str
+    ) -> subprocess.CompletedProcess[str]:
         """Run it to its end; `feed` is its standard input, `changes` are of the environment."""
         data = feed.encode() if isinstance(feed, str) else feed
         done = subprocess.run(

@@ -43,10 +43,10 @@ async def test_a_signal_stops_it_in_order(
 
 
 async def test_another_worker_takes_over_at_once(shell: Shell, publisher: Publisher) -> None:
-    first = shell.start("worker", "shop:setup", "--lease", "60")
+    first = shell.start("worker", "shop:setup")
     await first.ready()
     assert await publisher.call(Ask(text="a"), CLERK, timeout=10) == f"{first.pid} a"
-    second = shell.start("worker", "shop:setup", "--lease", "60")
+    second = shell.start("worker", "shop:setup")
     await second.ready()
     assert await first.stop() == 0
     assert await publisher.call(Ask(text="b"), CLERK, timeout=5) == f"{second.pid} b"
@@ -63,7 +63,9 @@ async def test_a_running_handler_may_end(shell: Shell, publisher: Publisher) -> 
     assert await worker.ended() == 0
 
 
-async def test_a_handler_that_does_not_end_is_left_to_another_worker(shell: Shell, publisher: Publisher) -> None:
+async def test_a_handler_that_does_not_end_is_left_to_another_worker(
+    shell: Shell, publisher: Publisher
+) -> None:
     worker = shell.start("worker", "shop:setup", "--stop-grace", "0.2")
     await worker.ready()
     call = asyncio.create_task(publisher.call(Ask(text="wait"), CLERK, timeout=20))
@@ -75,7 +77,9 @@ async def test_a_handler_that_does_not_end_is_left_to_another_worker(shell: Shel
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_second_signal_ends_it_at_once(shell: Shell, publisher: Publisher, number: signal.Signals) -> None:
+async def test_a_second_signal_ends_it_at_once(
+    shell: Shell, publisher: Publisher, number: signal.Signals
+) -> None:
     worker = shell.start("worker", "shop:setup", "--stop-grace", "60")
     said = await worker.ready()
     call = asyncio.create_task(publisher.call(Ask(text="wait"), CLERK, timeout=20))

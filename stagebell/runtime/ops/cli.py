@@ -1,0 +1,183 @@
+"""The command `stagebell`. Each command imports what it needs when it runs, so that help is there at once."""
+
+from __future__ import annotations
+
+import sys
+from importlib import metadata
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from stagebell.runtime.ops import options
+from stagebell.runtime.ops.console import USAGE, CommandFailed, give, say_error, tell_failures
+
+if TYPE_CHECKING:
+    from stagebell.runtime.ops.settings import Settings
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,  # plain help is shorter, and there sooner
+    pretty_exceptions_enable=False,  # they would show local variables, and with them the server's password
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """The command `stagebell`; ends the process with its exit code.
+
+    Args:
+        arguments: by default those of the process.
+    """
+    given = sys.argv[1:] if arguments is None else arguments
+    try:
+        code = app(given or ["--help"], prog_name="stagebell", standalone_mode=False)
+    except CommandFailed as failed:
+        say_error(str(failed))
+        code = failed.code
+    except (KeyboardInterrupt, typer.Abort):
+        code = 130
+    except Exception as error:
+        # The parser's own errors; its classes are not the same in all versions of typer.
+        message = getattr(error, "format_message", None)
+        if message is None:
+            raise
+        say_error(f"{str(message()).rstrip('.')} (see: stagebell {_command_of(given)}--help)")
+        code = USAGE
+    sys.exit(code or 0)
+
+
+def _command_of(arguments: list[str]) -> str:
+    known = [command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands]
+    return f"{arguments[0]} " if arguments and arguments[0] in known else ""
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        try:
+            give(f"stagebell {metadata.version('stagebell')}")
+        except metadata.PackageNotFoundError:
+            give("stagebell, not installed as a package")
+        raise typer.Exit
+
+
+@app.callback()
+def stagebell(
+    version: Annotated[
+        bool, typer.Option("--version", "-V", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Run and watch agents over one Redis or Valkey server."""
+
+
+@app.command()
+def worker(
+    setup: options.SetupTarget,
+    redis: options.Redis = None,
+    namespace: options.Namespace = None,
+    processes: options.Processes = 1,
+    folder: options.Folder = None,
+    lease: options.Lease = None,
+    undeliverable_after: options.UndeliverableAfter = None,
+    stop_grace: options.StopGrace = None,
+    log_level: options.LogLevel = "warning",
+    traceback: options.Traceback = False,
+    lifeline: options.Lifeline = None,
+) -> int:
+    """Host agents until SIGTERM or Ctrl-C.
+
+    Prints a line that begins with "ready" when it takes messages. Of several processes, one that dies is
+    started again. The first signal stops in order, a second one at once.
+    """
+    from stagebell.runtime.ops.logs import log_to_stderr
+
+    log_to_stderr(log_level)
+    settings = _settings(
+        redis=redis,
+        namespace=namespace,
+        folder=folder,
+        lease=lease,
+        undeliverable_after=undeliverable_after,
+        stop_grace=stop_grace,
+    )
+    with tell_failures(settings.conceal, show_traceback=traceback):
+        if lifeline is not None:
+            return _work_for_supervisor(setup, settings, lifeline, traceback)
+        if processes > 1:
+            _supervise(setup, settings, processes, log_level, traceback)
+        else:
+            _work(setup, settings)
+    return 0
+
+
+def _work(setup: str, settings: Settings) -> None:
+    from stagebell.runtime.ops.worker import run_worker
+
+    run_worker(setup, settings)
+
+
+def _work_for_supervisor(setup: str, settings: Settings, descriptor: int, traceback: bool) -> int:
+    from stagebell.runtime.ops.lifeline import Lifeline
+    from stagebell.runtime.ops.worker import run_supervised_worker
+
+    return run_supervised_worker(setup, settings, Lifeline(descriptor), show_traceback=traceback)
+
+
+def _supervise(setup: str, settings: Settings, processes: int, log_level: str, traceback: bool) -> None:
+    from stagebell.runtime.ops.setups import split_target
+    from stagebell.runtime.ops.supervisor import run_supervisor
+
+    split_target(setup)
+    more = ["--log-level", log_level, *(["--traceback"] if traceback else [])]
+    run_supervisor(setup, settings, processes, more)
+
+
+@app.command()
+def publish(
+    topic: options.Topic,
+    type: options.MessageType,
+    data: options.Data = None,
+    redis: options.Redis = None,
+    namespace: options.Namespace = None,
+    folder: options.Folder = None,
+    id: options.MessageId = None,
+    traceback: options.Traceback = False,
+) -> int:
+    """Publish JSON messages to a topic.
+
+    They are stored when this ends; a worker hands them to the agents that subscribe to the topic. A line
+    that is not JSON is named and left out, and the exit code is then 1.
+    """
+    from stagebell.runtime.ops.publish import run_publish
+
+    settings = _settings(redis=redis, namespace=namespace, folder=folder)
+    with tell_failures(settings.conceal, show_traceback=traceback):
+        return run_publish(settings, topic=topic, type=type, data=data, id=id or "")
+
+
+@app.command()
+def ps(
+    redis: options.Redis = None,
+    namespace: options.Namespace = None,
+    folder: options.Folder = None,
+    every: options.Every = False,
+    json: options.AsJson = False,
+    traceback: options.Traceback = False,
+) -> None:
+    """Show workers, agent types, and what waits.
+
+    It asks the server, so it works without a worker too.
+    """
+    from stagebell.runtime.ops.inspector import run_ps
+
+    settings = _settings(redis=redis, namespace=namespace, folder=folder)
+    with tell_failures(settings.conceal, show_traceback=traceback):
+        run_ps(settings, every_partition=every, as_json=json)
+
+
+def _settings(**given: Any) -> Settings:
+    from stagebell.runtime.ops.settings import Settings
+
+    try:
+        return Settings.from_environment().having(**given)
+    except ValueError as error:
+        raise CommandFailed(str(error), code=USAGE) from error

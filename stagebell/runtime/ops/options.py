@@ -1,0 +1,107 @@
+"""The options and arguments of the commands, with what their help says.
+
+Their defaults are told in the text: variables of the environment may change them, so the options have none.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def _option(*names: str, metavar: str, help: str, variable: str = "", **more: Any) -> Any:
+    text = f"{help} [{variable}]" if variable else help
+    return typer.Option(*names, metavar=metavar, show_default=False, help=text, **more)
+
+
+def _flag(*names: str, help: str, **more: Any) -> Any:
+    return typer.Option(*names, help=help, show_default=False, **more)
+
+
+Redis = Annotated[
+    str | None,
+    _option(
+        metavar="URL",
+        help="The server, as redis://, rediss:// or unix://; without one, the embedded server.",
+        variable="STAGEBELL_REDIS",
+    ),
+]
+Namespace = Annotated[
+    str | None,
+    _option(
+        "--namespace", "-n", metavar="NAME", help="Its namespace (default).", variable="STAGEBELL_NAMESPACE"
+    ),
+]
+Folder = Annotated[
+    Path | None,
+    _option(metavar="DIR", help="Folder of the embedded server (.stagebell).", variable="STAGEBELL_FOLDER"),
+]
+Traceback = Annotated[bool, _flag("--traceback", help="Show where an error came from.")]
+
+# -- worker
+
+SetupTarget = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODULE:SETUP",
+        help="An `async def SETUP(runtime: AgentRuntime)` that registers the agents.",
+    ),
+]
+Processes = Annotated[
+    int, _option("--processes", "-p", min=1, max=1024, metavar="N", help="How many worker processes (1).")
+]
+Lease = Annotated[
+    float | None,
+    _option(
+        metavar="SECONDS",
+        help="Others take over the agents of a worker that is silent for this long (3).",
+        variable="STAGEBELL_LEASE",
+    ),
+]
+UndeliverableAfter = Annotated[
+    float | None,
+    _option(
+        metavar="SECONDS",
+        help="A call is given up when nobody hosts the agent for this long (10).",
+        variable="STAGEBELL_UNDELIVERABLE_AFTER",
+    ),
+]
+StopGrace = Annotated[
+    float | None,
+    _option(
+        metavar="SECONDS",
+        help="At a stop, running handlers get this long to end (5).",
+        variable="STAGEBELL_STOP_GRACE",
+    ),
+]
+LogLevel = Annotated[
+    str,
+    _option(metavar="LEVEL", help="debug, info, warning or error (warning); the log goes to standard error."),
+]
+Lifeline = Annotated[int | None, typer.Option(hidden=True)]
+
+# -- publish
+
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="type/source, such as orders/eu.")]
+MessageType = Annotated[
+    str, typer.Argument(metavar="TYPE", help="Name of the message type, such as OrderPlaced.")
+]
+Data = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="JSON|-",
+        show_default=False,
+        help="The message. With -, or without it, standard input: JSON lines, each one a message.",
+    ),
+]
+MessageId = Annotated[
+    str | None,
+    _option(metavar="ID", help="Id of the message that its agents see; of lines: ID-1, ID-2 and so on."),
+]
+
+# -- ps
+
+Every = Annotated[bool, _flag("--all", "-a", help="All partitions, those with nothing in them too.")]
+AsJson = Annotated[bool, _flag("--json", help="Everything as one JSON object.")]

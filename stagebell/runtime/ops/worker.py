@@ -1,0 +1,118 @@
+"""One worker process: it sets agents up, hosts them, and stops in order when told to."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from stagebell.runtime.ops.console import CommandFailed, failure_text, give, one_line, say_traceback
+from stagebell.runtime.ops.lifeline import Lifeline
+from stagebell.runtime.ops.settings import Settings
+from stagebell.runtime.ops.setups import Setup, load_setup
+from stagebell.runtime.ops.stopping import StopRequest
+from stagebell.runtime.redis.runtime import RedisRuntime
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What a worker says when it takes messages."""
+
+    worker: str
+    pid: int
+    types: list[str]
+
+    def __str__(self) -> str:
+        return f"ready  worker={self.worker} pid={self.pid} types={','.join(self.types)}"
+
+
+class WorkerRuntime(RedisRuntime):
+    """A runtime that can say what it is."""
+
+    def describe(self) -> Ready:
+        """Its name in the namespace, and the agent types it hosts."""
+        return Ready(self._running("describe").client.name, os.getpid(), sorted(self._catalog.types))
+
+
+def run_worker(target: str, settings: Settings) -> None:
+    """Host the agents that `target` sets up until a signal comes; then stop in order.
+
+    Raises:
+        CommandFailed: it cannot start.
+    """
+    stop = StopRequest()
+    stop.catch_signals()
+    _run(target, settings, stop, lambda ready: give(str(ready)))
+
+
+def run_supervised_worker(target: str, settings: Settings, line: Lifeline, *, show_traceback: bool) -> int:
+    """The same for a child of a supervisor, which hears over the line how it goes; returns the exit code."""
+    stop = StopRequest()
+    stop.catch_signals()
+    line.watch(stop.request, settings.stop_grace)
+    try:
+        _run(target, settings, stop, lambda ready: line.report(worker=ready.worker, types=ready.types))
+    except CommandFailed as failed:
+        if show_traceback and failed.__cause__ is not None:
+            say_traceback(failed.__cause__, settings.conceal)
+        line.report(error=settings.conceal(str(failed)))
+        return failed.code
+    return 0
+
+
+def _run(target: str, settings: Settings, stop: StopRequest, on_ready: Callable[[Ready], None]) -> None:
+    setup = load_setup(target)
+    if not stop.asked():
+        asyncio.run(_serve(target, setup, settings, stop, on_ready))
+
+
+async def _serve(
+    target: str, setup: Setup, settings: Settings, stop: StopRequest, on_ready: Callable[[Ready], None]
+) -> None:
+    runtime = WorkerRuntime(
+        settings.redis,
+        namespace=settings.namespace,
+        folder=settings.folder,
+        lease=settings.lease,
+        undeliverable_after=settings.undeliverable_after,
+        stop_grace=settings.stop_grace,
+    )
+    asked = asyncio.ensure_future(stop.wait())
+    starting = asyncio.ensure_future(_start(target, setup, runtime))
+    try:
+        await asyncio.wait({asked, starting}, return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            on_ready(starting.result())
+            await asked
+        else:
+            starting.cancel()
+            await asyncio.wait({starting})
+    finally:
+        asked.cancel()
+        await _close(runtime)
+
+
+async def _start(target: str, setup: Setup, runtime: WorkerRuntime) -> Ready:
+    # Set up before the start: nothing is announced, and nothing arrives, until all of it is there.
+    try:
+        await setup(runtime)
+    except Exception as error:
+        text = f"{target} raised {type(error).__name__}: {one_line(error)} (--traceback shows where)"
+        raise CommandFailed(text) from error
+    try:
+        await runtime.start()
+    except Exception as error:
+        raise CommandFailed(f"the worker cannot start: {failure_text(error)}") from error
+    ready = runtime.describe()
+    if not ready.types:
+        raise CommandFailed(f"{target} registered no agents: call `register` of your agent classes in it")
+    return ready
+
+
+async def _close(runtime: WorkerRuntime) -> None:
+    try:
+        await runtime.close()
+    except Exception as error:
+        text = f"the worker stopped, but not in order: {type(error).__name__}: {one_line(error)}"
+        raise CommandFailed(text) from error

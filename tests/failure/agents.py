@@ -1,0 +1,287 @@
+"""Agents that write down what they were told, for worker processes that are killed, frozen and cut off.
+
+A client numbers the messages it sends to each analyser, an analyser those it sends to each collector and
+tally. Everybody keeps the numbers of each sender, in the order in which they came, in its state: when they are
+1, 2, 3, … everywhere, each message took effect exactly once and in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from autogen_core import (
+    AgentId,
+    AgentRuntime,
+    ClosureAgent,
+    ClosureContext,
+    MessageContext,
+    RoutedAgent,
+    TopicId,
+    TypeSubscription,
+    event,
+    message_handler,
+    rpc,
+    try_get_known_serializers_for_type,
+)
+from pydantic import BaseModel
+
+COLLECTORS = 5
+FILES, DONE, EVENTS, ALARMS = "files", "done", "events", "alarms"
+
+
+class File(BaseModel):
+    """From a client to an analyser; `pause` in seconds is how long the handler waits."""
+
+    sender: str
+    number: int
+    pause: float = 0.0
+
+
+class Measure(File):
+    """The same as a call."""
+
+
+class Measured(BaseModel):
+    """The reply: the number, and what the collector answered."""
+
+    number: int
+    noted: int
+    pid: int = 0
+
+
+class Noted(BaseModel):
+    """From an analyser to a collector (a call) or a tally (a publish), numbered for each receiver."""
+
+    sender: str
+    number: int
+
+
+class Count(BaseModel):
+    """How many messages the receiver has had."""
+
+    count: int
+
+
+class Recorder(RoutedAgent):
+    """Keeps the numbers that came from each sender, and how many it has sent to each receiver."""
+
+    def __init__(self) -> None:
+        super().__init__("keeps the numbers of each sender")
+        self.heard: dict[str, list[int]] = {}
+        self.sent: dict[str, int] = {}
+
+    def hear(self, message: File | Noted) -> int:
+        numbers = self.heard.setdefault(message.sender, [])
+        numbers.append(message.number)
+        return sum(map(len, self.heard.values()))
+
+    def next_for(self, receiver: str) -> int:
+        self.sent[receiver] = self.sent.get(receiver, 0) + 1
+        return self.sent[receiver]
+
+    async def save_state(self) -> Mapping[str, Any]:
+        return {"heard": self.heard, "sent": self.sent}
+
+    async def load_state(self, state: Mapping[str, Any]) -> None:
+        self.heard = {sender: list(numbers) for sender, numbers in state["heard"].items()}
+        self.sent = dict(state["sent"])
+
+
+class Analyser(Recorder):
+    """Tells a collector by a call and a tally by a publish of each message it gets."""
+
+    @event
+    async def on_file(self, message: File, ctx: MessageContext) -> None:
+        await self._analyse(message)
+
+    @message_handler(match=lambda message, ctx: isinstance(message, Measure))
+    async def on_measure(self, message: Measure, ctx: MessageContext) -> Measured:
+        return Measured(number=message.number, noted=await self._analyse(message), pid=os.getpid())
+
+    async def _analyse(self, message: File) -> int:
+        name = self.id.key
+        total = self.hear(message)
+        tally = f"t{total % COLLECTORS}"
+        await self.publish_message(Noted(sender=name, number=self.next_for(tally)), TopicId(DONE, tally))
+        if message.pause:
+            await asyncio.sleep(message.pause)
+        collector = f"c{(total + message.number) % COLLECTORS}"
+        note = Noted(sender=name, number=self.next_for(collector))
+        answer: Count = await self.send_message(note, AgentId("collector", collector))
+        return answer.count
+
+
+class Collector(Recorder):
+    """Serial, with state, called by all analysers."""
+
+    @rpc
+    async def on_note(self, message: Noted, ctx: MessageContext) -> Count:
+        return Count(count=self.hear(message))
+
+
+class Tally(Recorder):
+    """Hears what analysers publish."""
+
+    @event
+    async def on_note(self, message: Noted, ctx: MessageContext) -> None:
+        self.hear(message)
+
+
+async def audit(runtime: AgentRuntime) -> None:
+    """Analysers that call collectors and publish to tallies."""
+    await Analyser.register(runtime, "analyser", Analyser)
+    await Collector.register(runtime, "collector", Collector)
+    await Tally.register(runtime, "tally", Tally)
+    await runtime.add_subscription(TypeSubscription(FILES, "analyser"))
+    await runtime.add_subscription(TypeSubscription(DONE, "tally"))
+
+
+# -- agents that fail in one way each
+
+
+class Hop(BaseModel):
+    """A call that goes on to the agent `to` (and from there to `then`), after `pause` seconds."""
+
+    to: list[str] = []
+    pause: float = 0.0
+
+
+class Trouble(BaseModel):
+    """A call or publish to an agent that gets into trouble of this kind."""
+
+    kind: str
+    number: int = 0
+
+
+class Weird(BaseModel):
+    """A reply that no client knows."""
+
+    text: str = "?"
+
+
+class Empty(Exception):
+    """An exception without a text."""
+
+
+class NoOneKnows(BaseModel):
+    """A message that nobody here registered."""
+
+    text: str = ""
+
+
+class Hopper(Recorder):
+    """Calls on, along a path of agents of its own type."""
+
+    @rpc
+    async def on_hop(self, message: Hop, ctx: MessageContext) -> Count:
+        self.next_for("anybody")
+        if message.pause:
+            await asyncio.sleep(message.pause)
+        if not message.to:
+            return Count(count=1)
+        rest = Hop(to=message.to[1:], pause=message.pause)
+        answer: Count = await self.send_message(rest, AgentId("hopper", message.to[0]))
+        return Count(count=answer.count + 1)
+
+
+class Troubled(Recorder):
+    """Gets into trouble on demand, after it has changed its state and published."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ballast = ""
+        self.spoilt = False
+
+    @message_handler
+    async def on_trouble(self, message: Trouble, ctx: MessageContext) -> Count | Weird | str:
+        self.heard.setdefault(message.kind, []).append(message.number)
+        await self.publish_message(Noted(sender=self.id.key, number=message.number), TopicId(DONE, "trouble"))
+        match message.kind:
+            case "none":
+                return Count(count=sum(map(len, self.heard.values())))
+            case "ValueError":
+                raise ValueError(f"number {message.number} is no good")
+            case "empty":
+                raise Empty
+            case "exit":
+                os._exit(1)
+            case "large state":
+                self.ballast = "x" * 2_000_000
+            case "large reply":
+                return "x" * 2_000_000
+            case "strange reply":
+                return NoOneKnows()  # type: ignore[return-value]
+            case "unknown reply":
+                return Weird()
+            case "bad state":
+                self.spoilt = True
+            case "large publish":
+                await self.publish_message(Weird(text="x" * 2_000_000), TopicId(DONE, "trouble"))
+            case "strange publish":
+                await self.publish_message(NoOneKnows(), TopicId(DONE, "trouble"))
+        return Count(count=0)
+
+    async def save_state(self) -> Mapping[str, Any]:
+        if self.spoilt:
+            raise RuntimeError("this state cannot be saved")
+        return {**await super().save_state(), "ballast": self.ballast}
+
+    async def load_state(self, state: Mapping[str, Any]) -> None:
+        await super().load_state(state)
+        self.ballast = state["ballast"]
+
+
+class Slow(Recorder):
+    """Waits in the middle of its turn, and publishes after that."""
+
+    @message_handler
+    async def on_measure(self, message: File, ctx: MessageContext) -> Measured:
+        noted = self.hear(message)
+        await asyncio.sleep(message.pause)
+        await self.publish_message(
+            Noted(sender=self.id.key, number=self.next_for("slow")), TopicId(DONE, "slow")
+        )
+        return Measured(number=message.number, noted=noted, pid=os.getpid())
+
+
+async def troubles(runtime: AgentRuntime) -> None:
+    """Agents that get into trouble, or are slow."""
+    await Hopper.register(runtime, "hopper", Hopper)
+    await Troubled.register(runtime, "troubled", Troubled)
+    await Slow.register(runtime, "slow", Slow)
+    await Tally.register(runtime, "tally", Tally)
+    await runtime.add_subscription(TypeSubscription(DONE, "tally"))
+    await runtime.add_subscription(TypeSubscription(EVENTS, "slow"))
+    await runtime.add_subscription(TypeSubscription(ALARMS, "troubled"))
+
+
+async def bound(runtime: AgentRuntime) -> None:
+    """A type bound to its process: each event goes on, with the process's number, to a tally elsewhere."""
+
+    async def on_file(context: ClosureContext, message: File, ctx: MessageContext) -> None:
+        await context.publish_message(
+            Noted(sender=str(os.getpid()), number=message.number), TopicId(DONE, "bound")
+        )
+
+    runtime.add_message_serializer(try_get_known_serializers_for_type(Noted))
+    await ClosureAgent.register_closure(
+        runtime, "desk", on_file, subscriptions=lambda: [TypeSubscription("desk", "desk")]
+    )
+
+
+async def bound_callee(runtime: AgentRuntime) -> None:
+    """A slow agent, registered as an instance, so bound to its process."""
+    await Slow().register_instance(runtime, AgentId("counter", "default"))
+    await runtime.add_subscription(TypeSubscription("counter", "counter"))
+
+
+Setup = Callable[[AgentRuntime], Awaitable[None]]
+SETUPS: dict[str, Setup] = {
+    "audit": audit,
+    "troubles": troubles,
+    "bound": bound,
+    "bound_callee": bound_callee,
+}

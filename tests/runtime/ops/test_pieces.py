@@ -1,0 +1,160 @@
+"""The pure parts of the command line, and what it says of itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stagebell.errors import MessageTooLarge
+from stagebell.runtime.ops.cli import main
+from stagebell.runtime.ops.console import CommandFailed, one_line
+from stagebell.runtime.ops.inspector import span
+from stagebell.runtime.ops.lines import Cutter, EventMaker, Line
+from stagebell.runtime.ops.restarts import next_pause
+from stagebell.runtime.ops.settings import Settings
+from stagebell.runtime.ops.setups import split_target
+
+pytestmark = pytest.mark.unit
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main(list(arguments))
+    assert ended.value.code == 0
+    return capsys.readouterr().out
+
+
+# -- settings
+
+
+def test_settings_come_from_the_environment() -> None:
+    found = {"STAGEBELL_REDIS": "redis://h:1", "STAGEBELL_FOLDER": "data", "STAGEBELL_LEASE": "1.5"}
+    settings = Settings.from_environment(found)
+    assert settings == Settings(redis="redis://h:1", folder=Path("data"), lease=1.5)
+
+
+def test_empty_variables_are_as_if_not_set() -> None:
+    assert Settings.from_environment({"STAGEBELL_REDIS": "", "STAGEBELL_NAMESPACE": ""}) == Settings()
+
+
+def test_what_is_given_comes_first() -> None:
+    settings = Settings.from_environment({"STAGEBELL_NAMESPACE": "a", "STAGEBELL_LEASE": "9"})
+    assert settings.having(namespace="b", lease=None) == Settings(namespace="b", lease=9.0)
+
+
+def test_another_process_reads_the_same_settings() -> None:
+    settings = Settings(redis="redis://:p@h:1/2", namespace="n", folder=Path("f"), stop_grace=0.5)
+    assert Settings.from_environment(settings.to_environment()) == settings
+    assert Settings.from_environment(Settings().to_environment()) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        ({"STAGEBELL_LEASE": "long"}, "STAGEBELL_LEASE must be a number of seconds"),
+        ({"STAGEBELL_LEASE": "-1"}, "lease must be more than 0"),
+        ({"STAGEBELL_NAMESPACE": "a/b"}, "namespace 'a/b'"),
+        ({"STAGEBELL_REDIS": "http://u:hush@h"}, "URL must look like"),
+        ({"STAGEBELL_REDIS": "redis://:hu/sh@h:1"}, "URL must look like"),
+    ],
+)
+def test_settings_that_make_no_sense(found: dict[str, str], says: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        Settings.from_environment(found)
+    assert says in str(caught.value)
+    assert "hu" not in str(caught.value).replace("hush", "hu") or "redis" in says
+
+
+def test_the_password_is_in_no_text() -> None:
+    settings = Settings(redis="redis://me:p%40ss@h:1")
+    assert "ss" not in repr(settings).replace("class", "")
+    assert settings.server == "h:1"
+    assert settings.conceal("AUTH me p@ss, of redis://me:p%40ss@h:1") == "AUTH me ***, of redis://me:***@h:1"
+
+
+# -- restarts
+
+
+def test_a_child_that_dies_at_once_waits_longer_each_time() -> None:
+    pauses = [0.0]
+    for _ in range(8):
+        pauses.append(next_pause(0.5, pauses[-1]))
+    assert pauses[1:] == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0]
+
+
+def test_a_child_that_lived_for_a_while_is_started_at_once() -> None:
+    assert next_pause(10.0, 6.4) == 0.0
+
+
+# -- lines
+
+
+def cut(*chunks: bytes) -> list[Line]:
+    cutter = Cutter()
+    lines = [line for chunk in chunks for line in cutter.feed(chunk)]
+    return [*lines, *cutter.end()]
+
+
+def test_lines_are_cut_wherever_chunks_end() -> None:
+    whole = b'\xef\xbb\xbf{"a":1}\r\n\n  \n{"b":2}\n{"c":3}'
+    wanted = [Line(1, b'{"a":1}'), Line(4, b'{"b":2}'), Line(5, b'{"c":3}')]
+    for size in range(1, len(whole) + 1):
+        assert cut(*(whole[at : at + size] for at in range(0, len(whole), size))) == wanted
+
+
+def test_no_lines() -> None:
+    assert cut(b"") == cut(b"\n \n") == []
+
+
+def test_the_fields_of_an_event() -> None:
+    assert EventMaker("a/b", "T").fields(b"1", 3) == ["type", "T", "topic", "a/b", "data", b"1"]
+    assert EventMaker("a/b", "T", "x").fields(b"1", 3)[-2:] == ["id", "x-3"]
+    assert EventMaker("a/b", "T", "x").fields(b"1")[-2:] == ["id", "x"]
+
+
+def test_an_event_that_is_too_large() -> None:
+    with pytest.raises(MessageTooLarge):
+        EventMaker("a/b", "T").fields(b'"' + b"x" * 1024 * 1024 + b'"')
+
+
+# -- texts
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [(900, "0 s"), (48_000, "48 s"), (185_000, "3 min 5 s"), (7_800_000, "2 h 10 min"), (10**9, "11 d 13 h")],
+)
+def test_spans_of_time(ms: int, text: str) -> None:
+    assert span(ms) == text
+
+
+def test_an_error_becomes_one_line() -> None:
+    assert one_line(ValueError("a\n  b")) == "a b"
+    assert one_line(ValueError()) == "ValueError"
+    assert len(one_line("x" * 5000)) == 600
+
+
+@pytest.mark.parametrize("target", ["", "a", ":b", "a:", "a/b.py:c", "a.py:c", "a:b c"])
+def test_targets_that_name_no_function(target: str) -> None:
+    with pytest.raises(CommandFailed) as caught:
+        split_target(target)
+    assert caught.value.code == 2
+
+
+def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    text = said(capsys, "--help")
+    assert all(name in text for name in ("worker", "publish", "ps"))
+    assert "..." not in text.partition("Commands")[2]
+    assert said(capsys) == text
+
+
+@pytest.mark.parametrize("command", ["worker", "publish", "ps"])
+def test_help_of_each_command_names_the_variables(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = said(capsys, command, "--help")
+    assert all(name in text for name in ("STAGEBELL_REDIS", "STAGEBELL_NAMESPACE", "STAGEBELL_FOLDER"))
+    assert "lifeline" not in text
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, "--version").startswith("stagebell")
