@@ -15,7 +15,7 @@ from stagebell.errors import CantHandle
 from stagebell.runtime.engine.catalog import Catalog
 from stagebell.runtime.engine.events import Events
 from stagebell.runtime.engine.interventions import Interventions
-from stagebell.runtime.engine.outcome import handle, require_handler, set_error, set_result
+from stagebell.runtime.engine.outcome import RuntimeRequest, handle, require_handler, set_error, set_result
 from stagebell.runtime.engine.turn import Entry, Turn
 
 logger = logging.getLogger("autogen_core")
@@ -52,7 +52,7 @@ class Performer:
                 result = await self._handle_observed(turn, entry)
             else:
                 result = await handle(agent, entry.message, turn)
-            if entry.is_rpc and self._interventions.active:
+            if entry.is_rpc and self._interventions.active and not isinstance(entry.message, RuntimeRequest):
                 result = await self._interventions.on_response(result, activation.id, entry.sender)
         except BaseException as error:
             await self._failed(turn, entry, error)

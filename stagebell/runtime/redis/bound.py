@@ -47,7 +47,7 @@ class BoundTypes:
 
     async def look(self) -> None:
         """Take over what lost its process, and clean up after processes that ended."""
-        for name in list(self._standing_by):
+        for name in self._standing_by | self._services.bound_here:
             await self._claim(name)
         for worker in self._membership.silent:
             if worker != self._services.worker:
@@ -55,6 +55,11 @@ class BoundTypes:
 
     def lost(self) -> None:
         """Others took this process for dead and cleaned up after it: claim the types again."""
+        self._standing_by |= self._services.bound_here
+        self._services.bound_here = frozenset()
+
+    def lost(self) -> None:
+        """Others took this process for dead: it holds nothing until it has claimed it again."""
         self._standing_by |= self._services.bound_here
         self._services.bound_here = frozenset()
 
@@ -74,6 +79,10 @@ class BoundTypes:
                 timeout_ms=self._services.settings.lease_ms,
             )
         )
+        if answer.held and name in self._services.bound_here:
+            return
+        self._services.bound_here -= {name}
+        self._standing_by.add(name)
         if answer.held:
             self._standing_by.discard(name)
             self._services.bound_here |= {name}

@@ -80,10 +80,10 @@ class TurnCalls:
         if len(chain) >= services.max_call_depth:
             raise CallDepthExceeded(recipient, len(chain) + 1, services.max_call_depth)
         k = self._next_k()
-        place = await services.directory.find_place(recipient)
         id = call_id(own.turn_id, k)
         reply = ReplyTo.caller(own.fence.keys, own.turn_id, k)
         envelope = services.wire.request(encoded, id=id, to=recipient, sender=sender, reply=reply, chain=(*chain, id))
+        place = await services.directory.wait_for_place(recipient, services.settings.undeliverable_after)
         delivery = Delivery(place, turn_id(id, str(recipient)), str(recipient), envelope)
         loop = asyncio.get_running_loop()
         answer: Future[Envelope] = loop.create_future()
@@ -114,9 +114,23 @@ class TurnCalls:
                 digest=digest,
                 known_replies=self.known_replies,
                 known_savepoints=self.known_savepoints,
+                registry_version=self._services.directory.checked_version(delivery.keys),
             )
         )
-        await self._take(k, reply, first)
+        if reply.status == "STALE_REGISTRY":
+            await self._find_again(k)
+            await self.ask(k, first=first)
+        else:
+            await self._take(k, reply, first)
+
+    async def _find_again(self, k: str) -> None:
+        """The process that held the agent may have ended."""
+        call, (delivery, digest) = self.open[k], self._requests[k]
+        await self._services.directory.refresh()
+        patience = self._services.settings.undeliverable_after
+        place = await self._services.directory.wait_for_place(call.recipient, patience)
+        self.open[k] = call._replace(keys=place)
+        self._requests[k] = delivery._replace(keys=place), digest
 
     async def poll(self, k: str) -> None:
         """Ask the journal whether call k was answered; a refusal goes to whoever awaits the call."""

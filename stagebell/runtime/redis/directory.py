@@ -6,18 +6,21 @@ compares it, so a process whose copy is old learns it before it delivers to the 
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any, NamedTuple, cast
 
 from autogen_core import AgentId, Subscription, TopicId, TypePrefixSubscription, TypeSubscription
 
-from stagebell.errors import MalformedMessage, SubscriptionError
+from stagebell.errors import MalformedMessage, SubscriptionError, Undeliverable
 from stagebell.messages.ids import partition_of
 from stagebell.runtime.engine.subscriptions import Subscriptions
 from stagebell.runtime.redis.keys import LeasedKeys, NamespaceKeys, PartitionKeys, ProcessKeys
 from stagebell.runtime.redis.link import Link
 
 Change = tuple[Any, str, str]
+
+_LOOK = 0.1  # seconds between two looks for a type that is not known yet
 
 
 class TypeEntry(NamedTuple):
@@ -84,6 +87,36 @@ class Directory:
             return ProcessKeys(self._namespace, entry.worker)
         return self.partition(agent.type, partition_of(str(agent), entry.partitions))
 
+    async def wait_for_place(self, agent: AgentId, patience: float) -> LeasedKeys:
+        """As `place`; a type that is not known may become known within `patience` seconds.
+
+        It is not made known here: whoever hosts it decides whether it is spread over partitions or bound to a process.
+
+        Raises:
+            Undeliverable: nobody has made the type known.
+        """
+        place = self.place(agent)
+        if place is not None:
+            return place
+        deadline = asyncio.get_running_loop().time() + patience
+        while True:
+            await self.refresh_if_changed()
+            place = self.place(agent)
+            if place is not None:
+                return place
+            if asyncio.get_running_loop().time() >= deadline:
+                reason = f"no worker has hosted agent type {agent.type!r} for {patience:g} s: start one that does"
+                raise Undeliverable(agent, reason)
+            await asyncio.sleep(_LOOK)
+
+    def checked_version(self, place: LeasedKeys) -> int | None:
+        """The version that a delivery to this place depends on: processes end, partitions stay."""
+        return self.version if isinstance(place, ProcessKeys) else None
+
+    def invalidate(self) -> None:
+        """The server may have lost writes: read the registry again, whatever its version says."""
+        self.version = -1
+
     async def find_place(self, agent: AgentId) -> LeasedKeys:
         """As `place`; a type that is not known becomes known."""
         place = self.place(agent)
@@ -115,7 +148,7 @@ class Directory:
         field, described = _describe(subscription)
         if worker:
             described["w"] = worker
-        await self.change(("nx", field, json.dumps(described)))
+        await self.change(("set" if worker else "nx", field, json.dumps(described)))
 
     async def remove_subscription(self, id: str) -> None:
         """Remove a subscription by the id it was added with, here or elsewhere.
@@ -139,9 +172,10 @@ class Directory:
     async def forget_worker(self, worker: str) -> None:
         """Remove the types and subscriptions that were bound to a process which has ended."""
         await self.refresh()
-        bound = [name for name, value in self._fields.items() if name[:2] in ("t:", "s:") and _bound_to(value) == worker]
+        bound = [("del", name, value) for name, value in self._fields.items() if name[:2] in ("t:", "s:")]
+        bound = [change for change in bound if _bound_to(change[2]) == worker]
         if bound:
-            await self.change(*(("del", name, "") for name in bound))
+            await self.change(*bound)
 
     def message_types(self) -> dict[str, str]:
         """The wire names known in the namespace, with the digest of each one's schema."""
@@ -154,6 +188,12 @@ def check_subscription(subscription: Subscription) -> None:
 
 
 def _describe(subscription: Subscription) -> tuple[str, dict[str, str]]:
+    cls = type(subscription)
+    if getattr(cls, "is_match", None) not in (TypeSubscription.is_match, TypePrefixSubscription.is_match):
+        raise SubscriptionError(
+            f"{cls.__name__} decides itself what it matches, which the server cannot know: RedisRuntime takes "
+            "TypeSubscription, TypePrefixSubscription and what derives from them without changing that"
+        )
     if isinstance(subscription, TypePrefixSubscription):
         kind, topic = "prefix", subscription.topic_type_prefix
     elif isinstance(subscription, TypeSubscription):

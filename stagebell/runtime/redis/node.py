@@ -7,6 +7,8 @@ import logging
 import os
 import platform
 import time
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from autogen_core import AgentId, TopicId
 
@@ -44,8 +46,9 @@ class Node:
         registry: TypeRegistry,
         catalog: Catalog,
         dispatcher: Dispatcher,
+        max_call_depth: int,
     ) -> None:
-        self.client = Client(url, namespace, registry, settings, max_call_depth=32)
+        self.client = Client(url, namespace, registry, settings, max_call_depth)
         self.services = Services(
             worker=self.client.name,
             settings=settings,
@@ -56,7 +59,7 @@ class Node:
             catalog=catalog,
             dispatcher=dispatcher,
             publish_here=_nobody_here,
-            max_call_depth=32,
+            max_call_depth=max_call_depth,
         )
         self.bound = BoundTypes(self.services, namespace, self.client.membership)
         self._url = url
@@ -71,6 +74,7 @@ class Node:
         self._started_ms = int(time.time() * 1000)
         self._announced: set[str] = set()
         self._hosts = False
+        self.on_forgotten: Callable[[], Coroutine[Any, Any, None]] | None = None
 
     # -- life
 
@@ -187,6 +191,9 @@ class Node:
 
     def _lease_lost(self, tag: str, token: str) -> None:
         self._ownership.lost(tag, token)
+        if tag == self._process.tag:  # others took this process for dead, and its process-bound types with it
+            self.bound.lost()
+            self._announce_again()
         if tag == self._process.tag:
             self.bound.lost()
 
@@ -195,8 +202,15 @@ class Node:
 
     def _restored(self) -> None:
         """A new connection: the server may have lost writes, and bells were missed."""
+        self.services.directory.invalidate()
+        self._announce_again()
         for partition in list(self.services.partitions.values()):
             self.services.dispatcher.spawn(partition.audit())
+
+    def _announce_again(self) -> None:
+        """The server may have forgotten what this process hosts and subscribes to."""
+        if self.on_forgotten is not None and not self.services.stopping:
+            self.services.dispatcher.spawn(self.on_forgotten())
 
     # -- chores
 

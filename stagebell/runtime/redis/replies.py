@@ -44,6 +44,11 @@ class Replies:
         self.open[field] = call
         return call
 
+    def move(self, field: str, keys: LeasedKeys) -> OpenCall:
+        """The request went to another place than was thought at first."""
+        self.open[field] = call = self.open[field]._replace(keys=keys)
+        return call
+
     def forget(self, field: str) -> None:
         """Wait no more."""
         self.open.pop(field, None)

@@ -36,6 +36,7 @@ from stagebell.runtime.engine.catalog import HostedType
 from stagebell.runtime.engine.host import Host
 from stagebell.runtime.engine.immediate import is_immediate
 from stagebell.runtime.engine.options import saves_state
+from stagebell.runtime.engine.outcome import RuntimeRequest
 from stagebell.runtime.engine.snapshots import parse_snapshot, state_of
 from stagebell.runtime.engine.subscriptions import Subscriptions
 from stagebell.runtime.engine.turn import Turn, current_turn
@@ -49,6 +50,7 @@ from stagebell.runtime.redis.settings import RedisSettings
 from stagebell.runtime.redis.storage import stored_of
 from stagebell.runtime.redis.stored_states import StoredStates
 from stagebell.runtime.redis.turns import DurableTurn
+from stagebell.runtime.redis.wire import register_replies
 
 logger = logging.getLogger("stagebell")
 
@@ -152,10 +154,17 @@ class RedisRuntime(Host):
             raise RuntimeError("the runtime is already started")
         self._events.refresh()
         url, self._server = await find_server(self._url, self._folder)
-        node = Node(url, self._namespace, self._settings, self._registry, self._catalog, self._dispatcher)
+        node = Node(
+            url,
+            self._namespace,
+            self._settings,
+            self._registry,
+            self._catalog,
+            self._dispatcher,
+            self._max_call_depth,
+        )
         node.services.publish_here = self._publish_turn_here
         node.services.on_publish_error = self._on_publish_error
-        node.services.max_call_depth = self._max_call_depth
         node.bound.on_held = self._subscribe_bound
         try:
             await node.open()
@@ -170,12 +179,21 @@ class RedisRuntime(Host):
             for subscription in self._added:
                 await self._store_subscription(node, subscription)
             await node.announce_message_types()
+            node.on_forgotten = self._announce_again
             await node.work()
         except BaseException:
             self._phase, self._node = _Phase.STOPPED, None
             await node.close(abrupt=True)
             self._release_server()
             raise
+
+    async def _announce_again(self) -> None:
+        node = self._node
+        if node is not None:
+            for hosted in list(self._catalog.types.values()):
+                await node.host(hosted)
+            for subscription in self._added:
+                await self._store_subscription(node, subscription)
 
     async def stop(self) -> None:
         """Stop: messages that were not started stay in their inboxes for others, open turns get `stop_grace` to end.
@@ -359,8 +377,8 @@ class RedisRuntime(Host):
             await self._announce(self._node, hosted)
 
     async def _announce(self, node: Node, hosted: HostedType) -> None:
-        if hosted.agent_class is not None:
-            self._register_replies(hosted.agent_class)
+        if hosted.agent_class is not None and not hosted.process_bound:
+            register_replies(self._registry, hosted.agent_class)
         await node.host(hosted)
 
     def add_message_serializer(self, serializer: MessageSerializer[Any] | Sequence[MessageSerializer[Any]]) -> None:
@@ -395,6 +413,8 @@ class RedisRuntime(Host):
         agent_type = getattr(subscription, "agent_type", "")
         hosted = self._catalog.types.get(agent_type)
         bound = hosted is not None and hosted.process_bound
+        if bound and agent_type not in node.services.bound_here:
+            return  # another process holds the type: see _subscribe_bound
         await node.services.directory.add_subscription(subscription, node.client.name if bound else "")
 
     async def remove_subscription(self, id: str) -> None:
@@ -435,14 +455,14 @@ class RedisRuntime(Host):
         """What an agent says of itself, wherever it lives."""
         if self._is_here(agent):
             return (await self._agent(agent)).metadata
-        found = await self.send_message(Describe(), agent)
+        found = await self._ask_agent(agent, Describe())
         return AgentMetadata(type=found["type"], key=found["key"], description=found["description"])
 
     async def agent_save_state(self, agent: AgentId) -> Mapping[str, Any]:
         """The state of one agent, wherever it lives, between two of its turns."""
         if self._is_here(agent):
             return await state_of(await self._agent(agent))
-        state: Mapping[str, Any] = await self.send_message(SaveState(), agent)
+        state: Mapping[str, Any] = await self._ask_agent(agent, SaveState())
         return state
 
     async def agent_load_state(self, agent: AgentId, state: Mapping[str, Any]) -> None:
@@ -450,7 +470,11 @@ class RedisRuntime(Host):
         if self._is_here(agent):
             await (await self._agent(agent)).load_state(state)
         else:
-            await self.send_message(LoadState(state=dict(state)), agent)
+            await self._ask_agent(agent, LoadState(state=dict(state)))
+
+    async def _ask_agent(self, agent: AgentId, request: RuntimeRequest) -> Any:
+        """Let the runtime that runs an agent answer; interventions are for messages of the application."""
+        return await self._send(self._running(f"a request to {agent}"), request, agent, None, None, None)
 
     def _is_here(self, agent: AgentId) -> bool:
         """True for agents bound to this process."""
@@ -484,11 +508,6 @@ class RedisRuntime(Host):
         for activation in list(hosted.live.values()):
             if not hosted.process_bound and stored_of(activation).keeps:
                 activation.agent = None
-
-    def _register_replies(self, cls: type) -> None:
-        for name in dir(cls):
-            for produced in getattr(getattr(cls, name, None), "produces_types", ()):
-                self._registry.add_type(produced)
 
 
 def _lineage(turn: Turn | None) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from autogen_core import Agent, BaseAgent
 
 from stagebell.runtime.engine.activation import Activation
 from stagebell.runtime.engine.options import saves_state
-from stagebell.runtime.redis.wire import decode_state
+from stagebell.runtime.redis.wire import decode_state, register_replies
 
 if TYPE_CHECKING:
     from stagebell.runtime.redis.services import Services
@@ -73,6 +73,7 @@ class DurableStorage:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._warned: set[type] = set()
+        self._known: set[type] = set()
 
     async def load(self, activation: Activation) -> None:
         """Load an agent's stored state, if there is one.
@@ -83,6 +84,9 @@ class DurableStorage:
         """
         agent = activation.agent
         assert agent is not None
+        if activation.hosted.agent_class is None and type(agent) not in self._known:
+            self._known.add(type(agent))
+            register_replies(self._services.wire.registry, type(agent))
         activation.stored = stored = Stored(saves_state(type(agent)))
         if not stored.keeps:
             self._warn_once(agent)

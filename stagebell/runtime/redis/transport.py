@@ -16,6 +16,7 @@ from stagebell.messages.ids import new_message_id, turn_id
 from stagebell.messages.registry import Encoded
 from stagebell.runtime.redis.awaiting import Awaiting
 from stagebell.runtime.redis.directory import Directory
+from stagebell.runtime.redis.keys import LeasedKeys
 from stagebell.runtime.redis.link import Link
 from stagebell.runtime.redis.replies import Replies
 from stagebell.runtime.redis.requests import Delivery, ReplyTo
@@ -26,12 +27,15 @@ from stagebell.runtime.redis.wire import Wire
 class Transport:
     """The sending side of one process."""
 
-    def __init__(self, link: Link, wire: Wire, directory: Directory, replies: Replies, max_call_depth: int) -> None:
+    def __init__(
+        self, link: Link, wire: Wire, directory: Directory, replies: Replies, max_call_depth: int, patience: float
+    ) -> None:
         self._link = link
         self._wire = wire
         self._directory = directory
         self._replies = replies
         self._max_call_depth = max_call_depth
+        self._patience = patience
         self._awaiting = Awaiting()
 
     async def call(
@@ -56,7 +60,6 @@ class Transport:
         """
         if len(chain) >= self._max_call_depth:
             raise CallDepthExceeded(recipient, len(chain) + 1, self._max_call_depth)
-        place = await self._directory.find_place(recipient)
         id = message_id or new_message_id()
         callee_turn = turn_id(id, str(recipient))
         known = self._replies.open.get(callee_turn)
@@ -64,10 +67,13 @@ class Transport:
             return self._wire.outcome(await asyncio.shield(known.answer))
         reply = ReplyTo.client(self._replies.stream.key, callee_turn)
         envelope = self._wire.request(encoded, id=id, to=recipient, sender=sender, reply=reply, chain=chain)
+        place = await self._directory.wait_for_place(recipient, self._patience)
         call = self._replies.expect(callee_turn, recipient, place, callee_turn, reply)
         try:
-            sent = await self._send([Delivery(place, callee_turn, str(recipient), envelope)])
-            self._replies.entry_ids[callee_turn] = sent.ids[0]
+            entry_id, place = await self._send_to(recipient, place, callee_turn, envelope)
+            if place is not call.keys:
+                call = self._replies.move(callee_turn, place)
+            self._replies.entry_ids[callee_turn] = entry_id
             outcome = await self._awaiting.answer(call.answer, token)
         finally:
             self._replies.forget(callee_turn)
@@ -75,10 +81,10 @@ class Transport:
 
     async def send(self, encoded: Encoded, recipient: AgentId, *, message_id: str | None = None) -> None:
         """Send a message to one agent and wait for nothing but that the server has it."""
-        place = await self._directory.find_place(recipient)
         id = message_id or new_message_id()
         envelope = self._wire.request(encoded, id=id, to=recipient, sender=None)
-        await self._send([Delivery(place, turn_id(id, str(recipient)), str(recipient), envelope)])
+        place = await self._directory.wait_for_place(recipient, self._patience)
+        await self._send_to(recipient, place, turn_id(id, str(recipient)), envelope)
 
     async def publish(
         self,
@@ -116,6 +122,18 @@ class Transport:
             if sent.status == "OK":
                 return [agent for agent in recipients if agent.type in here]
             await self._directory.refresh()
+
+    async def _send_to(
+        self, recipient: AgentId, place: LeasedKeys, callee_turn: str, envelope: bytes
+    ) -> tuple[str, LeasedKeys]:
+        """Send to one agent; a process-bound one may live in another process by now. Returns entry id and place."""
+        while True:
+            delivery = Delivery(place, callee_turn, str(recipient), envelope)
+            sent = await self._send([delivery], self._directory.checked_version(place))
+            if sent.status == "OK":
+                return sent.ids[0], place
+            await self._directory.refresh()
+            place = await self._directory.wait_for_place(recipient, self._patience)
 
     async def _send(self, deliveries: Sequence[Delivery], version: int | None = None) -> SendReply:
         reply = await self._link.submit(

@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 from autogen_core import AgentId, TopicId
 
-from stagebell.errors import MalformedState, StateTooLarge
+from stagebell.errors import MalformedState, StateTooLarge, UnregisteredType
 from stagebell.messages.codec import check_size, pack
 from stagebell.messages.envelope import FAILURE_TYPE, Envelope
 from stagebell.messages.failure import describe, name_of, restore
@@ -153,6 +153,16 @@ def decode_state(agent: AgentId, data: bytes) -> Mapping[str, Any]:
     if not isinstance(state, dict):
         raise MalformedState(agent, "what is stored is not a JSON object")
     return cast("dict[str, Any]", state)
+
+
+def register_replies(registry: TypeRegistry, cls: type) -> None:
+    """Make known what the handlers of an agent class return, as far as it can travel."""
+    for name in dir(cls):
+        for produced in getattr(getattr(cls, name, None), "produces_types", ()):
+            try:
+                registry.add_type(produced)
+            except UnregisteredType:
+                logger.warning("%s.%s returns %s, which cannot travel: calls to it will fail", cls.__name__, name, produced)
 
 
 def spell_reply(reply: ReplyTo) -> str:

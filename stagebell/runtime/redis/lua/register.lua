@@ -4,7 +4,7 @@
 -- ARGV then per change: op field value
 -- returns {version, changed 0|1, the value now stored for each field, '' if none…}
 --
--- op nx: set if absent; set; del. Changes are made in order; a wrong one refuses all before the first.
+-- op nx: set if absent; set; del (with a value: only if that is what is stored). Changes are made in order; a wrong one refuses all before the first.
 local n = #ARGV / 3
 local ops = {nx = true, set = true, del = true}
 for i = 1, #ARGV, 3 do
@@ -15,7 +15,7 @@ local changed = 0
 for i = 1, #ARGV, 3 do
   local op, name, value = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   local stored = redis.call('HGET', KEYS[1], name)
-  if op == 'del' and stored then
+  if op == 'del' and stored and (value == '' or value == stored) then
     redis.call('HDEL', KEYS[1], name)
     changed = 1
   elseif (op == 'nx' and not stored) or (op == 'set' and stored ~= value) then
