@@ -274,6 +274,8 @@ async def bound(runtime: AgentRuntime) -> None:
 
 async def bound_callee(runtime: AgentRuntime) -> None:
     """A slow agent, registered as an instance, so bound to its process."""
+    for sent in (Noted, Measured):
+        runtime.add_message_serializer(try_get_known_serializers_for_type(sent))
     await Slow().register_instance(runtime, AgentId("counter", "default"))
     await runtime.add_subscription(TypeSubscription("counter", "counter"))
 

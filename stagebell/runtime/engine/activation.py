@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 class Activation:
     """One agent of a hosted type."""
 
-    __slots__ = ("agent", "hosted", "id", "mailbox", "making", "stored", "top")
+    __slots__ = ("agent", "closed", "hosted", "id", "mailbox", "making", "stored", "top")
 
     def __init__(self, hosted: HostedType, id: AgentId) -> None:
         self.hosted = hosted
         self.id = id
         self.agent: Agent | None = None
+        self.closed = False
         self.making: Future[None] | None = None
         self.mailbox: deque[Entry] | None = None
         self.top: Turn | None = None
@@ -64,6 +65,8 @@ class Activation:
         if self.mailbox is None or entry not in self.mailbox:
             return False
         self.mailbox.remove(entry)
+        if not self.mailbox:
+            self.mailbox = None
         return True
 
     def has_runnable(self) -> bool:
@@ -82,7 +85,9 @@ class Activation:
             return not self.mailbox
         if self.top is None:
             return not self.mailbox
-        return caller is not None and self.hosted.reentrant and caller.descends_from(self.top)
+        if caller is None or not self.hosted.reentrant or not caller.descends_from(self.top):
+            return False
+        return not self.has_runnable()  # what waits to be let in was sent before
 
     def push_turn(self, turn: Turn) -> None:
         """A turn starts."""

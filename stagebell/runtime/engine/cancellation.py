@@ -31,6 +31,8 @@ class TokenLinks:
         if dependents is None:
             self._dependents[token] = dependents = self._watch(loop, token)
         dependents[id(dependent)] = dependent
+        if token.is_cancelled():  # its one callback may have gone off before
+            loop.call_soon(self._fire, dependents)
 
     def unlink(self, token: CancellationToken, dependent: Dependent) -> None:
         """`dependent` has ended."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import warnings
-from asyncio import get_running_loop
+from asyncio import get_running_loop, wait
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, cast
 
@@ -112,7 +112,7 @@ class Catalog:
             Exception: whatever the factory or the loading of its state raised.
         """
         while activation.making is not None:
-            await activation.making
+            await wait([activation.making])  # not `await making`: a waiter that gives up would cancel it for all
         if activation.agent is not None:
             return activation.agent
         activation.making = made = get_running_loop().create_future()
@@ -129,14 +129,24 @@ class Catalog:
             made.set_result(None)
 
     async def close(self) -> None:
-        """Close every agent, once, and forget it. Instances registered one by one are kept."""
-        for hosted in self.types.values():
-            closing = list(hosted.live.values())
-            if hosted.factory is not None:
-                hosted.live.clear()
-            for activation in closing:
-                if activation.agent is not None:
-                    await activation.agent.close()
+        """Close every agent, once, and forget it. Instances registered one by one are kept.
+
+        Raises:
+            Exception: what the first agent that could not close raised, after all others were closed.
+        """
+        errors: list[Exception] = []
+        for activation, agent in list(self.live_agents()):
+            if activation.hosted.factory is not None:
+                activation.hosted.live.pop(activation.id.key, None)
+            elif activation.closed:
+                continue
+            activation.closed = True
+            try:
+                await agent.close()
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
     async def _make(self, activation: Activation) -> Agent:
         hosted, id = activation.hosted, activation.id

@@ -14,7 +14,8 @@ import asyncio
 import logging
 from asyncio import AbstractEventLoop, CancelledError, Future, Task
 from collections import deque
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from autogen_core import Agent
@@ -25,12 +26,13 @@ from stagebell.runtime.engine.cancellation import Dependent, TokenLinks
 from stagebell.runtime.engine.catalog import Catalog
 from stagebell.runtime.engine.drive import drive, first_step, remaining_steps
 from stagebell.runtime.engine.performer import Performer
-from stagebell.runtime.engine.turn import Entry, Turn
+from stagebell.runtime.engine.turn import Entry, Turn, current_turn
 from stagebell.runtime.engine.watch import Watch
 
 logger = logging.getLogger("stagebell")
 
 _TURNS_BETWEEN_YIELDS = 48
+_GRACE_ON_THE_CALLERS_STACK = 0.04  # seconds
 
 
 class Dispatcher:
@@ -45,9 +47,10 @@ class Dispatcher:
         self._performer = performer
         self._ready: deque[Activation] = deque()
         self._pump: Task[None] | None = None
-        self._links = TokenLinks(self._cancel_dependent)
+        self._links = TokenLinks(self.cancel)
         self._idle_waiters: list[Future[None]] = []
         self._arrival: Future[None] | None = None
+        self._ended = asyncio.Event()
         self._tasks: set[Task[Any]] = set()
         self._watch = Watch(self.open, warn_after)
 
@@ -233,13 +236,14 @@ class Dispatcher:
         activation = turn.activation
         activation.pop_turn(turn)
         if turn.suspended_at is not None:
+            self._ended.set()
             self.open.pop(turn, None)
             if turn.has_token:
                 self._links.unlink(turn.cancellation_token, turn)
             parent = turn.parent
             if parent is not None and parent.calls and turn in parent.calls:
                 parent.calls.remove(turn)
-        if activation.mailbox:
+        if activation.mailbox and not _loop_ends(turn):
             self._requeue(activation)
         if self._idle_waiters:
             self._look_idle()
@@ -258,30 +262,34 @@ class Dispatcher:
 
     # -- cancellation
 
-    def cancel(self, turn: Turn) -> None:
+    def cancel(self, turn: Dependent) -> None:
         """Cancel a turn and every call it has open; after the grace its task, when it has not ended."""
+        # Without recursion: chains of calls can be longer than the interpreter's stack.
+        stack: list[Dependent] = [turn]
+        while stack:
+            dependent = stack.pop()
+            target = dependent if isinstance(dependent, Turn) else dependent.turn
+            if target is not None:
+                stack.extend(self._cancel_alone(target))
+            elif isinstance(dependent, Entry):
+                self.withdraw(dependent)
+                if dependent.reply is not None and not dependent.reply.done():
+                    dependent.reply.cancel()
+
+    def _cancel_alone(self, turn: Turn) -> Sequence[Dependent]:
         if turn.cancelled or turn.closed:
-            return
+            return ()
         turn.cancelled = True
         if not turn.cancellation_token.is_cancelled():
             turn.cancellation_token.cancel()
-        for call in list(turn.calls or ()):
-            self._cancel_dependent(call)
         if turn.reply is not None and not turn.reply.done():
             turn.reply.cancel()
         parent = turn.parent
         if parent is None or not (parent.cancelled and parent.task is turn.task):
-            asyncio.get_running_loop().call_later(self.grace, self._interrupt, turn)
-
-    def _cancel_dependent(self, dependent: Dependent) -> None:
-        if isinstance(dependent, Turn):
-            self.cancel(dependent)
-        elif dependent.turn is not None:
-            self.cancel(dependent.turn)
-        else:
-            self.withdraw(dependent)
-            if dependent.reply is not None and not dependent.reply.done():
-                dependent.reply.cancel()
+            # A call that was queued is answered above; one that runs on its caller's stack holds the caller.
+            grace = min(self.grace, _GRACE_ON_THE_CALLERS_STACK) if turn.inline else self.grace
+            asyncio.get_running_loop().call_later(grace, self._interrupt, turn)
+        return list(turn.calls or ())
 
     def _interrupt(self, turn: Turn) -> None:
         if not turn.closed and turn.task is not None and not turn.task.done():
@@ -289,6 +297,11 @@ class Dispatcher:
             turn.task.cancel()
 
     # -- idleness
+
+    @property
+    def accepting(self) -> bool:
+        """True unless it was stopped."""
+        return self._accepting
 
     @property
     def idle(self) -> bool:
@@ -304,18 +317,19 @@ class Dispatcher:
 
     async def settle(self, grace: float) -> None:
         """Give open turns `grace` seconds to end, then cancel those that have not."""
-        mine = asyncio.current_task()
-        ends = [turn for turn in self.open if turn.task is not mine]
-        if not ends:
-            return
-        tasks = {turn.task for turn in ends if turn.task is not None and not turn.inline}
-        if tasks:
-            await asyncio.wait(tasks, timeout=grace)
-        for turn in ends:
+        mine = current_turn.get()  # a handler that stops its runtime, and those who await it, cannot end before
+        turns = [turn for turn in self.open if mine is None or not mine.descends_from(turn)]
+        await self._await_end(turns, grace)
+        for turn in turns:
             self.cancel(turn)
-        leftover = {task for task in tasks if not task.done()}
-        if leftover:
-            await asyncio.wait(leftover, timeout=self.grace * 2)
+        await self._await_end(turns, self.grace * 2)
+
+    async def _await_end(self, turns: Iterable[Turn], seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while any(not turn.closed for turn in turns):
+                    self._ended.clear()
+                    await self._ended.wait()
 
     def _look_idle(self) -> None:
         if self._idle_waiters and self.idle:
@@ -323,3 +337,15 @@ class Dispatcher:
             for waiter in waiters:
                 if not waiter.done():
                     waiter.set_result(None)
+
+
+def _loop_ends(turn: Turn) -> bool:
+    """True when a turn ended because its event loop is shutting down; a task started now would never run."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return True
+    task = turn.task
+    if task is None or task.cancelling() <= turn.cancelling_before:
+        return False
+    return all(each.cancelling() for each in asyncio.all_tasks())

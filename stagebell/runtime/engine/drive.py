@@ -71,6 +71,7 @@ def first_step(turn: Turn, work: Coroutine[Any, Any, Any]) -> Any:
 
 def _steps(keeper: Keeper, turn: Turn, work: Coroutine[Any, Any, Any], context: Context, waiting: Any) -> Step:
     adopted = False
+    turn.work = work
     try:
         while True:
             try:
@@ -81,11 +82,12 @@ def _steps(keeper: Keeper, turn: Turn, work: Coroutine[Any, Any, Any], context: 
             except BaseException as error:
                 waiting = context.run(work.throw, error)
                 if turn.inline and _cancellation_pending(turn):
-                    keeper.cancel(turn)
                     waiting = yield from _linger(keeper, turn, work, context, waiting)
-                    adopted = True
-                    keeper.spawn(_adopted(keeper, turn, work, context, waiting))
-                    raise CancelledError from None
+                    if _cancellation_pending(turn):
+                        keeper.cancel(turn)
+                        adopted = True
+                        keeper.spawn(_adopted(keeper, turn, work, context, waiting))
+                        raise CancelledError from None
             else:
                 waiting = context.run(work.send, None)
     except StopIteration as stop:
@@ -99,6 +101,7 @@ def _steps(keeper: Keeper, turn: Turn, work: Coroutine[Any, Any, Any], context: 
     finally:
         _take_back_interruption(turn)
         if not adopted:
+            turn.work = None
             keeper.ended(turn)
 
 
@@ -116,18 +119,34 @@ class _Finished(BaseException):
 
 
 def _linger(keeper: Keeper, turn: Turn, work: Coroutine[Any, Any, Any], context: Context, waiting: Any) -> Step:
-    """Let a cancelled handler go on in the caller's task for its grace; return what it waits for after that."""
+    """Let a handler go on in the caller's task while a cancellation is pending, for its grace at most.
+
+    It ends early when the handler turns out to have been cancelled by a time-out of its own, which took its
+    cancellation back. Returns what the handler waits for.
+    """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + (0.0 if turn.interrupting else keeper.grace)
-    while True:
+    while _cancellation_pending(turn):
         if waiting is None:
-            yield None
+            if loop.time() >= deadline or not (yield from _yielded()):
+                return None
         elif not (yield from _done_before(loop, waiting, deadline)):
             return waiting
         try:
             waiting = context.run(work.send, None)
         except StopIteration as stop:
             raise _Finished(stop.value) from None
+    if waiting is not None:
+        waiting._asyncio_future_blocking = True  # the caller hands it to the event loop again
+    return waiting
+
+
+def _yielded() -> Generator[Any, Any, bool]:
+    try:
+        yield None
+    except CancelledError:
+        return False  # cancelled once more: the caller has waited enough
+    return True
 
 
 def _done_before(loop: asyncio.AbstractEventLoop, waiting: Future[Any], deadline: float) -> Generator[Any, Any, bool]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
-from autogen_core import EVENT_LOGGER_NAME, AgentId, MessageContext, TopicId
+from autogen_core import EVENT_LOGGER_NAME, AgentId, TopicId
 from autogen_core.logging import (
     DeliveryStage,
     MessageDroppedEvent,
@@ -124,8 +124,8 @@ class PublishSpan:
         self._span = span
         self._left = subscribers
 
-    def delivered(self, turn: MessageContext, error: BaseException | None) -> None:
-        """One subscriber has handled the message."""
+    def delivered(self, error: BaseException | None) -> None:
+        """One subscriber has handled the message, or never will."""
         if error is not None:
             self._span.record_exception(error)
         self._left -= 1

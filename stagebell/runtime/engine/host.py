@@ -20,7 +20,13 @@ from autogen_core import (
 )
 from opentelemetry.trace import TracerProvider
 
-from stagebell.errors import CallCycleError, CallDepthExceeded, StagebellError, Undeliverable, UnknownAgentType
+from stagebell.errors import (
+    CallCycleError,
+    CallDepthExceeded,
+    StagebellError,
+    Undeliverable,
+    UnknownAgentType,
+)
 from stagebell.messages.registry import TypeRegistry
 from stagebell.runtime.engine.activation import Activation
 from stagebell.runtime.engine.calls import find_cycle
@@ -171,7 +177,7 @@ class Host:
         return result
 
     def _may_inline(self, activation: Activation, caller: Turn | None) -> bool:
-        if caller is not None and caller.depth % _LEVELS_PER_TASK == _LEVELS_PER_TASK - 1:
+        if caller is not None and (caller.depth % _LEVELS_PER_TASK == _LEVELS_PER_TASK - 1 or caller.depth >= self._max_call_depth):
             return False
         return activation.admits(caller)
 
@@ -249,6 +255,8 @@ class Host:
             if hosted is None:
                 error = UnknownAgentType(agent.type)
                 logger.error("a subscription maps %s to an agent that cannot be made: %s", topic, error)
+                if delivery is not None:
+                    delivery.delivered(error)
                 self._on_publish_error(error)
                 continue
             enqueue(hosted.live.get(agent.key) or hosted.activation(agent), entry)

@@ -33,9 +33,9 @@ class Interventions:
         """
         for handler in self._handlers:
             changed = await handler.on_send(message, message_context=context, recipient=recipient)
-            message = self._checked(handler, "on_send", message, changed)
+            before, message = message, self._checked(handler, "on_send", message, changed)
             if _is_drop(message):
-                self._events.dropped(message, MessageKind.DIRECT, context.sender, recipient)
+                self._events.dropped(before, MessageKind.DIRECT, context.sender, recipient)
                 raise MessageDroppedException(f"{type(handler).__name__} dropped the call to {recipient}")
         return message
 
@@ -43,9 +43,9 @@ class Interventions:
         """What becomes of a publish; `DropMessage` when a handler dropped it."""
         for handler in self._handlers:
             changed = await handler.on_publish(message, message_context=context)
-            message = self._checked(handler, "on_publish", message, changed)
+            before, message = message, self._checked(handler, "on_publish", message, changed)
             if _is_drop(message):
-                self._events.dropped(message, MessageKind.PUBLISH, context.sender, context.topic_id)
+                self._events.dropped(before, MessageKind.PUBLISH, context.sender, context.topic_id)
                 return DropMessage
         return message
 
@@ -59,9 +59,9 @@ class Interventions:
             changed = await handler.on_response(message, sender=sender, recipient=recipient)
             if changed is None and message is None:
                 continue  # a handler that answers nothing has nothing to change
-            message = self._checked(handler, "on_response", message, changed)
+            before, message = message, self._checked(handler, "on_response", message, changed)
             if _is_drop(message):
-                self._events.dropped(message, MessageKind.RESPOND, sender, recipient)
+                self._events.dropped(before, MessageKind.RESPOND, sender, recipient)
                 raise MessageDroppedException(f"{type(handler).__name__} dropped the reply of {sender}")
         return message
 

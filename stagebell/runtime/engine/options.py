@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from autogen_core import BaseAgent, ClosureAgent
 
@@ -43,7 +43,14 @@ def agent_options(
 
     Returns:
         The decorator; it returns the class it was given.
+
+    Raises:
+        ValueError: an option has another value than those.
     """
+    if concurrency not in get_args(Concurrency):
+        raise ValueError(f"concurrency must be one of {get_args(Concurrency)}, got {concurrency!r}")
+    if reentrancy not in get_args(Reentrancy):
+        raise ValueError(f"reentrancy must be one of {get_args(Reentrancy)}, got {reentrancy!r}")
     options = AgentOptions(concurrency, reentrancy, process_bound)
 
     def decorate(cls: AgentClass) -> AgentClass:

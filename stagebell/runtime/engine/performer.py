@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from asyncio import CancelledError
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from typing import Any
@@ -82,6 +83,8 @@ class Performer:
         """Give the caller its error, or report that of a publish."""
         if entry.is_rpc:
             set_error(entry.reply, error)
+        elif isinstance(error, CancelledError):
+            logger.warning("a publish to %s was not handled to its end, its turn was cancelled", turn.activation.id)
         else:
             logger.error("Error processing publish message for %s", turn.activation.id, exc_info=error)
             self._on_error(error)
@@ -92,6 +95,8 @@ class Performer:
         """A waiting message will not be handled here."""
         if entry.receipt is not None:
             entry.receipt.drop()
+        if entry.delivery is not None:
+            entry.delivery.delivered(error)
         set_error(entry.reply, error)
 
     async def _handle_observed(self, turn: Turn, entry: Entry) -> Any:
@@ -116,12 +121,12 @@ class Performer:
             await committed
         set_result(entry.reply, result)
         if entry.delivery is not None:
-            entry.delivery.delivered(turn, None)
+            entry.delivery.delivered(None)
 
     async def _failed(self, turn: Turn, entry: Entry, error: BaseException) -> None:
         self._events.failed(entry.message, turn.activation.id, error)
         if entry.delivery is not None:
-            entry.delivery.delivered(turn, error)
+            entry.delivery.delivered(error)
         if entry.receipt is None:
             self.settle_error(turn, entry, error)
             return

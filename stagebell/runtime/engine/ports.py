@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from autogen_core import MessageContext
-
 if TYPE_CHECKING:
     from stagebell.runtime.engine.activation import Activation
     from stagebell.runtime.engine.turn import Turn
@@ -46,9 +44,9 @@ class Receipt(Protocol):
 
 
 class Delivery(Protocol):
-    """Told when one of the subscribers of a publish has handled it."""
+    """Told when one of the subscribers of a publish has handled it, or never will (`error` says why)."""
 
-    def delivered(self, turn: MessageContext, error: BaseException | None) -> None: ...
+    def delivered(self, error: BaseException | None) -> None: ...
 
 
 class Storage(Protocol):

@@ -18,9 +18,25 @@ async def state_of(agent: Agent) -> dict[str, Any]:
 
 
 async def load_into(agent: Agent, state: Mapping[str, Any]) -> None:
-    """Load a state into an agent; one that saves none is left alone when there is nothing to load."""
+    """Load a state into an agent; one that saves none is left alone when there is nothing to load.
+
+    Raises:
+        MalformedState: it is no mapping.
+        Exception: whatever the agent's `load_state` raised.
+    """
+    check_state(agent.id, state)
     if state or saves_state(type(agent)):
         await agent.load_state(state)
+
+
+def check_state(agent: AgentId, state: Mapping[str, Any]) -> None:
+    """Refuse what cannot be a state.
+
+    Raises:
+        MalformedState: it is no mapping.
+    """
+    if not isinstance(cast(object, state), Mapping):
+        raise MalformedState(agent, f"expected a mapping, got {type(state).__name__}")
 
 
 async def save_live(catalog: Catalog) -> dict[str, dict[str, Any]]:
@@ -38,6 +54,8 @@ def parse_snapshot(snapshot: Mapping[str, Any]) -> list[tuple[AgentId, Mapping[s
     if not isinstance(cast(object, snapshot), Mapping):
         raise MalformedState("a runtime", f"expected a mapping of 'type/key' to states, got {type(snapshot).__name__}")
     for name, state in snapshot.items():
+        if not isinstance(cast(object, name), str):
+            raise MalformedState(repr(name), "expected 'type/key'")
         if not isinstance(state, Mapping):
             raise MalformedState(name, f"expected a mapping, got {type(state).__name__}")
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from asyncio import Future, Task
+from collections.abc import Coroutine
 from contextvars import Context, ContextVar
 from typing import TYPE_CHECKING, Any, cast
 
@@ -96,6 +97,7 @@ class Turn(MessageContext):
     cancelled: bool = False
     interrupting: bool = False
     inline: bool = False
+    work: Coroutine[Any, Any, Any] | None = None  # the handler, while the turn is open
     suspended_at: float | None = None
     cancelling_before: int = 0
     warned: bool = False

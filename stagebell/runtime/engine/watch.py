@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from asyncio import AbstractEventLoop
 from collections.abc import Collection
-from io import StringIO
+from traceback import FrameSummary, format_list
+from typing import Any
 
 from stagebell.runtime.engine.turn import Turn
 
@@ -39,12 +40,19 @@ class Watch:
             self.keep(loop)
 
     def _warn(self, turn: Turn, seconds: float) -> None:
-        stack = StringIO()
-        if turn.task is not None:
-            turn.task.print_stack(limit=20, file=stack)
         logger.warning(
             "a turn of %s has waited %.0f s and no call of it is open; what it waits for may never come:\n%s",
             turn.activation.id,
             seconds,
-            stack.getvalue(),
+            "".join(format_list(_stack_of(turn.work))),
         )
+
+
+def _stack_of(awaiting: Any) -> list[FrameSummary]:
+    """Where a suspended coroutine waits: its own line and, last, the innermost one (a task shows its first line only)."""
+    found: list[FrameSummary] = []
+    while (frame := getattr(awaiting, "cr_frame", None)) is not None:
+        code = frame.f_code
+        found.append(FrameSummary(code.co_filename, frame.f_lineno, code.co_name))
+        awaiting = awaiting.cr_await
+    return found

@@ -140,7 +140,7 @@ class LocalRuntime(Host):
             RuntimeNotRunning: the runtime was stopped.
             Exception: whatever an intervention raised.
         """
-        if self._phase is _Phase.STOPPED:
+        if self._phase is _Phase.STOPPED or not self._dispatcher.accepting:
             raise _not_running("a publish", topic_id)
         if self._watched:
             await self._publish_observed(message, topic_id, sender, cancellation_token, message_id)
@@ -226,7 +226,7 @@ class LocalRuntime(Host):
     async def stop_when(self, condition: Callable[[], bool], check_period: float = 1.0) -> None:
         """Stop when `condition()` is true; it is looked at every `check_period` seconds. Raises as `stop` does."""
         self._require_running()
-        while not condition():
+        while not condition() and self._background_error is None:
             await asyncio.sleep(check_period)
         await self.stop()
 

@@ -67,6 +67,7 @@ class Supervisor:
             done, _ = await asyncio.wait({asked, *keepers}, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
+            say(f"stopping {self._processes} worker processes (a second signal ends them at once)")
         finally:
             self.stop.request()
             await self._stop_all(keepers)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from stagebell.runtime.ops.console import CommandFailed, failure_text, give, one_line, say_traceback
+from stagebell.runtime.ops.console import CommandFailed, failure_text, give, one_line, say, say_traceback
 from stagebell.runtime.ops.lifeline import Lifeline
 from stagebell.runtime.ops.settings import Settings
 from stagebell.runtime.ops.setups import Setup, load_setup
@@ -27,6 +26,31 @@ class Ready:
         return f"ready  worker={self.worker} pid={self.pid} types={','.join(self.types)}"
 
 
+class Audience:
+    """Who hears how it goes: the terminal, or the service manager's log."""
+
+    def hear_ready(self, ready: Ready) -> None:
+        """It takes messages."""
+        give(str(ready))
+
+    def hear_stopping(self, grace: float) -> None:
+        """It was asked to stop."""
+        say(f"stopping; running handlers get {grace:g} s (a second signal ends them at once)")
+
+
+class SupervisorAudience(Audience):
+    """The supervisor, which tells its user."""
+
+    def __init__(self, line: Lifeline) -> None:
+        self._line = line
+
+    def hear_ready(self, ready: Ready) -> None:
+        self._line.report(worker=ready.worker, types=ready.types)
+
+    def hear_stopping(self, grace: float) -> None:
+        """It asked for that itself."""
+
+
 class WorkerRuntime(RedisRuntime):
     """A runtime that can say what it is."""
 
@@ -43,7 +67,7 @@ def run_worker(target: str, settings: Settings) -> None:
     """
     stop = StopRequest()
     stop.catch_signals()
-    _run(target, settings, stop, lambda ready: give(str(ready)))
+    _run(target, settings, stop, Audience())
 
 
 def run_supervised_worker(target: str, settings: Settings, line: Lifeline, *, show_traceback: bool) -> int:
@@ -52,7 +76,7 @@ def run_supervised_worker(target: str, settings: Settings, line: Lifeline, *, sh
     stop.catch_signals()
     line.watch(stop.request, settings.stop_grace)
     try:
-        _run(target, settings, stop, lambda ready: line.report(worker=ready.worker, types=ready.types))
+        _run(target, settings, stop, SupervisorAudience(line))
     except CommandFailed as failed:
         if show_traceback and failed.__cause__ is not None:
             say_traceback(failed.__cause__, settings.conceal)
@@ -61,14 +85,14 @@ def run_supervised_worker(target: str, settings: Settings, line: Lifeline, *, sh
     return 0
 
 
-def _run(target: str, settings: Settings, stop: StopRequest, on_ready: Callable[[Ready], None]) -> None:
+def _run(target: str, settings: Settings, stop: StopRequest, audience: Audience) -> None:
     setup = load_setup(target)
     if not stop.asked():
-        asyncio.run(_serve(target, setup, settings, stop, on_ready))
+        asyncio.run(_serve(target, setup, settings, stop, audience))
 
 
 async def _serve(
-    target: str, setup: Setup, settings: Settings, stop: StopRequest, on_ready: Callable[[Ready], None]
+    target: str, setup: Setup, settings: Settings, stop: StopRequest, audience: Audience
 ) -> None:
     runtime = WorkerRuntime(
         settings.redis,
@@ -83,8 +107,9 @@ async def _serve(
     try:
         await asyncio.wait({asked, starting}, return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
-            on_ready(starting.result())
+            audience.hear_ready(starting.result())
             await asked
+            audience.hear_stopping(settings.stop_grace)
         else:
             starting.cancel()
             await asyncio.wait({starting})

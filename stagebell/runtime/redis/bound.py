@@ -58,11 +58,6 @@ class BoundTypes:
         self._standing_by |= self._services.bound_here
         self._services.bound_here = frozenset()
 
-    def lost(self) -> None:
-        """Others took this process for dead: it holds nothing until it has claimed it again."""
-        self._standing_by |= self._services.bound_here
-        self._services.bound_here = frozenset()
-
     async def withdraw(self) -> None:
         """This process ends in order: its types and subscriptions go."""
         if self._services.bound_here:

@@ -172,9 +172,9 @@ class Directory:
     async def forget_worker(self, worker: str) -> None:
         """Remove the types and subscriptions that were bound to a process which has ended."""
         await self.refresh()
-        bound = [("del", name, value) for name, value in self._fields.items() if name[:2] in ("t:", "s:")]
-        bound = [change for change in bound if _bound_to(change[2]) == worker]
-        if bound:
+        fields = [(name, value) for name, value in self._fields.items() if name[:2] in ("t:", "s:")]
+        bound = [("del", name, value) for name, value in fields if _bound_to(value) == worker]
+        if bound:  # unless somebody has taken it over meanwhile, and so changed the value
             await self.change(*bound)
 
     def message_types(self) -> dict[str, str]:

@@ -193,9 +193,6 @@ class Node:
         self._ownership.lost(tag, token)
         if tag == self._process.tag:  # others took this process for dead, and its process-bound types with it
             self.bound.lost()
-            self._announce_again()
-        if tag == self._process.tag:
-            self.bound.lost()
 
     def _partition_lost(self, partition: Owned) -> None:
         self._ownership.lost(partition.keys.tag, partition.token)

@@ -37,7 +37,7 @@ from stagebell.runtime.engine.host import Host
 from stagebell.runtime.engine.immediate import is_immediate
 from stagebell.runtime.engine.options import saves_state
 from stagebell.runtime.engine.outcome import RuntimeRequest
-from stagebell.runtime.engine.snapshots import parse_snapshot, state_of
+from stagebell.runtime.engine.snapshots import check_state, parse_snapshot, state_of
 from stagebell.runtime.engine.subscriptions import Subscriptions
 from stagebell.runtime.engine.turn import Turn, current_turn
 from stagebell.runtime.redis.client import find_server
@@ -340,10 +340,10 @@ class RedisRuntime(Host):
     ) -> None:
         held = node.services.bound_here
         recipients = node.services.directory.recipients(topic, sender)
-        if recipients and all(agent.type in held for agent in recipients):
+        if all(agent.type in held for agent in recipients):
             await node.services.directory.refresh_if_changed()
             recipients = node.services.directory.recipients(topic, sender)
-        if recipients and all(agent.type in held for agent in recipients):
+        if all(agent.type in held for agent in recipients):  # also when there are none: nothing has to travel
             self._publish_here(message, topic, recipients, sender, token, message_id)
             return
         encoded = node.services.wire.encode(message)
@@ -467,6 +467,7 @@ class RedisRuntime(Host):
 
     async def agent_load_state(self, agent: AgentId, state: Mapping[str, Any]) -> None:
         """Load a state into one agent, wherever it lives, in a turn of its own; it is stored when this returns."""
+        check_state(agent, state)
         if self._is_here(agent):
             await (await self._agent(agent)).load_state(state)
         else:

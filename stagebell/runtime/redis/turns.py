@@ -55,6 +55,7 @@ class DurableTurn:
         "_begun",
         "_calls",
         "_closed",
+        "_is_alone",
         "_nested",
         "_outbox",
         "_outputs",
@@ -71,6 +72,7 @@ class DurableTurn:
         "entry",
         "envelope",
         "fence",
+        "suspect",
         "turn",
         "turn_id",
     )
@@ -147,7 +149,7 @@ class DurableTurn:
         if self.suspect:
             await self._services.alone.acquire()
             self._is_alone = True
-        if self.careful:
+        if self.careful and not self._begun:
             self._begun = True
             self._counted(await self._services.link.submit(self._ask_begin))
         if self.abandoned:
@@ -159,8 +161,9 @@ class DurableTurn:
             self._services.alone.release()
 
     def suspended(self) -> None:
-        """The handler waits for something: from now on this process may end before the turn does."""
-        self.ensure_begun()
+        """The turn waits for something: from now on this process may end before the turn does."""
+        if not self.suspect or self._is_alone:  # one that still waits for its time is not to blame
+            self.ensure_begun()
 
     async def _begin_nested(self, turn: Turn, below: Turn) -> None:
         parent = cast(DurableTurn, below.receipt)

@@ -159,6 +159,8 @@ def register_replies(registry: TypeRegistry, cls: type) -> None:
     """Make known what the handlers of an agent class return, as far as it can travel."""
     for name in dir(cls):
         for produced in getattr(getattr(cls, name, None), "produces_types", ()):
+            if getattr(produced, "__name__", "") == "AnyType":  # AutoGen's mark for a handler that returns Any
+                continue
             try:
                 registry.add_type(produced)
             except UnregisteredType:

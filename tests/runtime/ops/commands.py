@@ -123,16 +123,13 @@ class Shell:
         self.commands.append(command)
         return command
 
-    def run(
-        self, *arguments: str, feed: str | bytes | None = None, **changes: str
-    ) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, feed: str = "", **changes: str) -> subprocess.CompletedProcess[str]:
         """Run it to its end; `feed` is its standard input, `changes` are of the environment."""
-        data = feed.encode() if isinstance(feed, str) else feed
         done = subprocess.run(
             [sys.executable, "-m", "stagebell", *arguments],
             cwd=self.folder,
             env={**self.environment, **changes},
-            input=data or b"",
+            input=feed.encode(),
             capture_output=True,
             timeout=30,
             check=False,

@@ -56,19 +56,19 @@ def test_another_process_reads_the_same_settings() -> None:
         ({"STAGEBELL_LEASE": "-1"}, "lease must be more than 0"),
         ({"STAGEBELL_NAMESPACE": "a/b"}, "namespace 'a/b'"),
         ({"STAGEBELL_REDIS": "http://u:hush@h"}, "URL must look like"),
-        ({"STAGEBELL_REDIS": "redis://:hu/sh@h:1"}, "URL must look like"),
+        ({"STAGEBELL_REDIS": "redis://:hush/x@h:1"}, "URL must look like"),
     ],
 )
 def test_settings_that_make_no_sense(found: dict[str, str], says: str) -> None:
     with pytest.raises(ValueError) as caught:
         Settings.from_environment(found)
     assert says in str(caught.value)
-    assert "hu" not in str(caught.value).replace("hush", "hu") or "redis" in says
+    assert "hush" not in str(caught.value)
 
 
 def test_the_password_is_in_no_text() -> None:
     settings = Settings(redis="redis://me:p%40ss@h:1")
-    assert "ss" not in repr(settings).replace("class", "")
+    assert "40ss" not in repr(settings)
     assert settings.server == "h:1"
     assert settings.conceal("AUTH me p@ss, of redis://me:p%40ss@h:1") == "AUTH me ***, of redis://me:***@h:1"
 
@@ -122,11 +122,11 @@ def test_an_event_that_is_too_large() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ms", "text"),
-    [(900, "0 s"), (48_000, "48 s"), (185_000, "3 min 5 s"), (7_800_000, "2 h 10 min"), (10**9, "11 d 13 h")],
+    ("seconds", "text"),
+    [(0.9, "0 s"), (48, "48 s"), (185, "3 min 5 s"), (7800, "2 h 10 min"), (10**6, "11 d 13 h")],
 )
-def test_spans_of_time(ms: int, text: str) -> None:
-    assert span(ms) == text
+def test_spans_of_time(seconds: float, text: str) -> None:
+    assert span(int(seconds * 1000)) == text
 
 
 def test_an_error_becomes_one_line() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -63,8 +64,8 @@ async def test_only_the_first_bad_lines_are_named(shell: Shell) -> None:
 
 
 async def test_a_line_is_published_while_more_may_come(shell: Shell, locked_url: str, namespace: str) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "stagebell", "publish", "orders/eu", "Note", "-"],
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "stagebell", "publish", "orders/eu", "Note", "-"),
         cwd=shell.folder,
         env=shell.environment,
         stdin=subprocess.PIPE,
@@ -73,13 +74,13 @@ async def test_a_line_is_published_while_more_may_come(shell: Shell, locked_url:
     )
     assert process.stdin is not None
     process.stdin.write(note("first").encode() + b"\n")
-    process.stdin.flush()
 
     async def arrived() -> bool:
         return await backlog(locked_url, namespace) == 1
 
     await eventually(arrived, within=10)
-    out, errors = process.communicate(note("second").encode(), timeout=10)
+    async with asyncio.timeout(10):
+        out, errors = await process.communicate(note("second").encode())
     assert (process.returncode, out, errors) == (0, b"published 2 messages\n", b"")
 
 

@@ -4,7 +4,8 @@
 -- ARGV then per change: op field value
 -- returns {version, changed 0|1, the value now stored for each field, '' if none…}
 --
--- op nx: set if absent; set; del (with a value: only if that is what is stored). Changes are made in order; a wrong one refuses all before the first.
+-- op nx: set if absent; set; del (with a value: only if that is what is stored). Changes are made in order; a wrong
+-- one refuses all before the first.
 local n = #ARGV / 3
 local ops = {nx = true, set = true, del = true}
 for i = 1, #ARGV, 3 do
