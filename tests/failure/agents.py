@@ -1,8 +1,8 @@
 """Agents that write down what they were told, for worker processes that are killed, frozen and cut off.
 
 A client numbers the messages it sends to each analyser, an analyser those it sends to each collector and
-tally. Everybody keeps the numbers of each sender, in the order in which they came, in its state: when they are
-1, 2, 3, … everywhere, each message took effect exactly once and in order.
+tally. Everybody keeps the numbers of each sender, in the order in which they came, in its state: when they
+are 1, 2, 3, … everywhere, each message took effect exactly once and in order.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from autogen_core import (
 from pydantic import BaseModel
 
 COLLECTORS = 5
+LARGE = "x" * 2_000_000
 FILES, DONE, EVENTS, ALARMS = "files", "done", "events", "alarms"
 
 
@@ -198,10 +199,23 @@ class Troubled(Recorder):
     @message_handler
     async def on_trouble(self, message: Trouble, ctx: MessageContext) -> Count | Weird | str:
         self.heard.setdefault(message.kind, []).append(message.number)
-        await self.publish_message(Noted(sender=self.id.key, number=message.number), TopicId(DONE, "trouble"))
+        note = Noted(sender=self.id.key, number=message.number)
+        await self.publish_message(note, TopicId(DONE, "trouble"))
+        self._break(message)
+        if message.kind == "large publish":
+            await self.publish_message(Weird(text=LARGE), TopicId(DONE, "trouble"))
+        if message.kind == "strange publish":
+            await self.publish_message(NoOneKnows(), TopicId(DONE, "trouble"))
+        replies: dict[str, Any] = {
+            "large reply": LARGE,
+            "strange reply": NoOneKnows(),
+            "unknown reply": Weird(),
+        }
+        default = Count(count=sum(map(len, self.heard.values())))
+        return replies.get(message.kind, default)  # type: ignore[no-any-return]
+
+    def _break(self, message: Trouble) -> None:
         match message.kind:
-            case "none":
-                return Count(count=sum(map(len, self.heard.values())))
             case "ValueError":
                 raise ValueError(f"number {message.number} is no good")
             case "empty":
@@ -209,20 +223,9 @@ class Troubled(Recorder):
             case "exit":
                 os._exit(1)
             case "large state":
-                self.ballast = "x" * 2_000_000
-            case "large reply":
-                return "x" * 2_000_000
-            case "strange reply":
-                return NoOneKnows()  # type: ignore[return-value]
-            case "unknown reply":
-                return Weird()
+                self.ballast = LARGE
             case "bad state":
                 self.spoilt = True
-            case "large publish":
-                await self.publish_message(Weird(text="x" * 2_000_000), TopicId(DONE, "trouble"))
-            case "strange publish":
-                await self.publish_message(NoOneKnows(), TopicId(DONE, "trouble"))
-        return Count(count=0)
 
     async def save_state(self) -> Mapping[str, Any]:
         if self.spoilt:

@@ -1,4 +1,4 @@
-"""A worker is killed at any moment: each message takes effect once, in order, and every caller is answered."""
+"""A worker is killed at any moment: each message takes effect once, in order, and each caller is answered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker process of these tests: `python -m tests.failure.worker URL NAMESPACE SETUP,SETUP [OPTION=NUMBER…]`.
+"""A worker process of these tests: `python -m tests.failure.worker URL NAMESPACE SETUP,SETUP [NAME=NUMBER…]`.
 
 Says "ready" on its standard output when it takes messages. Ends in order when its standard input ends, so
 none outlives the tests.

@@ -23,6 +23,7 @@ from contextvars import Context
 from types import coroutine
 from typing import Any, Protocol
 
+from stagebell.runtime.engine.task_groups import cancelled_by_own_group
 from stagebell.runtime.engine.turn import Turn, enter
 
 Step = Generator[Any, Any, Any]
@@ -80,7 +81,10 @@ def _steps(keeper: Keeper, turn: Turn, work: Coroutine[Any, Any, Any], context: 
                 context.run(work.close)
                 raise
             except BaseException as error:
+                own = isinstance(error, CancelledError) and cancelled_by_own_group(work)
                 waiting = context.run(work.throw, error)
+                if own:
+                    _accept_cancellations(turn)
                 if turn.inline and _cancellation_pending(turn):
                     waiting = yield from _linger(keeper, turn, work, context, waiting)
                     if _cancellation_pending(turn):
@@ -182,6 +186,16 @@ async def _adopted(
 def _cancellation_pending(turn: Turn) -> bool:
     """True when the task was cancelled for somebody outside the handler, who still waits for it to take effect."""
     return turn.task is not None and turn.task.cancelling() > turn.cancelling_before
+
+
+def _accept_cancellations(turn: Turn) -> None:
+    """What the task counts now is nobody's outside: a task group does not always take its own cancellation back."""
+    task, current = turn.task, turn
+    while task is not None and current.task is task:
+        current.cancelling_before = task.cancelling()
+        if current.parent is None:
+            return
+        current = current.parent
 
 
 def _take_back_interruption(turn: Turn) -> None:

@@ -13,6 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Self, cast
 
+_LAST_WORDS_SECONDS = 1.0
+
 
 @dataclass(slots=True)
 class Child:
@@ -44,12 +46,23 @@ class Child:
 
     async def hear(self) -> None:
         """Wait until it is ready, has told why it cannot be, or has ended."""
-        line = b""
-        with suppress(OSError):
-            line = await self._reader.readline()
+        line = await self._first_line()
         facts = cast("dict[str, Any]", json.loads(line)) if line.endswith(b"\n") else {}
         self.worker, self.types = facts.get("worker", ""), facts.get("types", [])
         self.error = facts.get("error", "")
+
+    async def _first_line(self) -> bytes:
+        reading = asyncio.ensure_future(self._reader.readline())
+        ending = asyncio.ensure_future(self.process.wait())
+        await asyncio.wait({reading, ending}, return_when=asyncio.FIRST_COMPLETED)
+        # What it wrote before its end may still be on the way; the line itself may outlive it, in a process
+        # that the user's code has forked.
+        await asyncio.wait({reading}, timeout=_LAST_WORDS_SECONDS)
+        reading.cancel()
+        ending.cancel()
+        with suppress(OSError, asyncio.CancelledError):
+            return await reading
+        return b""
 
     async def wait(self) -> float:
         """Wait until it has ended; returns for how many seconds it lived."""

@@ -1,0 +1,97 @@
+"""The line between worker and server is bad: still each message takes effect once, and everybody connects again."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from stagebell import Publisher
+from tests.failure.history import Load, check
+from tests.failure.processes import Workers
+from tests.failure.proxy import BadLine
+from tests.failure.view import View
+from tests.support.servers import Server
+from tests.support.waiting import eventually
+
+pytestmark = [pytest.mark.integration]
+
+
+async def at_rest(view: View) -> None:
+    await eventually(lambda: view.backlog() == 0, within=15)
+    await eventually(lambda: not view.left_behind(), within=3)
+
+
+async def run_in_a_storm(
+    server: Server, workers: Workers, view: View, seed: int, every: float = 0.15
+) -> None:
+    """Two workers and the client over bad lines; one worker over a good one."""
+    async with BadLine(server.port, seed) as line, BadLine(server.port, seed + 1) as client_line:
+        await asyncio.gather(
+            workers.start("audit", 2, url=line.url, lease=1.5), workers.start("audit", lease=1.5)
+        )
+        async with Publisher(client_line.url, namespace=workers.namespace) as publisher:
+            load = Load(publisher, seed, agents=100)
+            line.storm(every)
+            client_line.storm(every)
+            try:
+                await load.run(limit=40)
+            finally:
+                print(
+                    f"seed {seed}: {line.cuts} cuts at workers, {client_line.cuts} at the client; sent {load.sent}"
+                )
+            client_line.calm()
+            line.calm()
+        await at_rest(view)
+    check(view, [load])
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_each_message_takes_effect_once_over_a_bad_line(
+    server: Server, workers: Workers, view: View, seed: int
+) -> None:
+    await run_in_a_storm(server, workers, view, seed)
+
+
+async def test_replies_that_never_come_are_noticed_and_others_take_over(
+    server: Server, workers: Workers, view: View
+) -> None:
+    """All connections of one worker go deaf in the middle, and stay open."""
+    async with BadLine(server.port) as line:
+        await asyncio.gather(
+            workers.start("audit", url=line.url, lease=1.0), workers.start("audit", lease=1.0)
+        )
+        async with Publisher(server.url, namespace=workers.namespace) as publisher:
+            load = Load(publisher, seed=3, agents=60)
+            run = asyncio.create_task(load.run())
+            await eventually(lambda: load.sent > load.total / 3 or run.done(), within=10)
+            line.swallow()
+            await run
+        await at_rest(view)
+        name = view.worker_of(workers.started[0].pid)
+        await eventually(lambda: view.owned_by(name), within=15)
+    check(view, [load])
+
+
+async def test_a_client_whose_ears_hear_nothing_for_a_while_gets_its_replies(
+    server: Server, workers: Workers, view: View
+) -> None:
+    """What the server has kept for a client is not given up because the client cannot hear it just now."""
+    await workers.start("audit", lease=1.0)
+    async with BadLine(server.port) as line:
+        async with Publisher(line.url, namespace=workers.namespace) as publisher:
+            load = Load(publisher, seed=4, agents=20)
+            run = asyncio.create_task(load.run())
+            await eventually(lambda: load.sent > load.total / 3 or run.done(), within=10)
+            line.swallow()
+            await run
+    await at_rest(view)
+    check(view, [load])
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("seed", range(200, 230))
+async def test_many_storms(server: Server, workers: Workers, view: View, seed: int) -> None:
+    await run_in_a_storm(server, workers, view, seed, every=random.Random(seed).choice((0.03, 0.1, 0.3)))
