@@ -16,10 +16,9 @@ from typing import Any, Protocol
 
 from autogen_core import AgentId, AgentRuntime, TopicId
 
-from benchmarks.scenarios.messages import Receipt
 from benchmarks import streams
 from benchmarks.scenarios.agents import know_messages
-from benchmarks.scenarios.messages import Order, Tick
+from benchmarks.scenarios.messages import Order, Receipt, Tick
 
 PAYLOAD = b"x" * 100
 """What the bare streams carry in place of a message."""

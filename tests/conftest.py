@@ -10,6 +10,8 @@ import pytest
 
 from tests.support.servers import Server, available_kinds
 
+pytest_plugins = ("tests.house.no_network",)
+
 _numbers = itertools.count(1)
 
 

@@ -59,9 +59,9 @@ async def test_replies_that_never_come_are_noticed_and_others_take_over(
 ) -> None:
     """All connections of one worker go deaf in the middle, and stay open."""
     async with BadLine(server.port) as line:
-        await asyncio.gather(
-            workers.start("audit", url=line.url, lease=1.0), workers.start("audit", lease=1.0)
-        )
+        await workers.start("audit", url=line.url, lease=1.0)
+        await eventually(lambda: len(view.owners()) > 48, within=5)
+        await workers.start("audit", lease=1.0)
         async with Publisher(server.url, namespace=workers.namespace) as publisher:
             load = Load(publisher, seed=3, agents=60)
             run = asyncio.create_task(load.run())

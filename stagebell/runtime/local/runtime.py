@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 from uuid import uuid4
 
 from autogen_core import (
@@ -26,7 +26,6 @@ from autogen_core import (
 )
 from autogen_core.logging import DeliveryStage, MessageKind
 from opentelemetry.trace import SpanKind, TracerProvider
-from typing_extensions import Self
 
 from stagebell.errors import RuntimeNotRunning
 from stagebell.runtime.engine.host import Host

@@ -102,7 +102,8 @@ class _Publishing:
             text += f", left out {self._bad:,} bad line{'s' if self._bad > 1 else ''}"
         if self._unknown:
             first, last = self._unknown[0], self._unknown[-1]
-            text += f", lines {first:,} to {last:,} may or may not have arrived"
+            which = f"line {first:,}" if first == last else f"lines {first:,} to {last:,}"
+            text += f", {which} may or may not have arrived"
         return text
 
     async def one(self, connection: Connection, data: str) -> int:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from autogen_core import AgentId, TopicId
-from typing_extensions import Self
 
 from stagebell.errors import RuntimeNotRunning
 from stagebell.messages.registry import TypeRegistry

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from asyncio import Future
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from autogen_core import AgentId
 
@@ -63,6 +63,11 @@ class Replies:
         for call in list(self.open.values()):
             if not call.answer.done():
                 call.answer.set_exception(error)
+
+    def hear(self, entries: list[Any]) -> None:
+        """Replies that were read from the stream otherwise than by listening."""
+        for id, flat in entries:
+            self._hear(id.decode(), dict(zip(flat[::2], flat[1::2], strict=True)))
 
     def _hear(self, id: str, fields: Fields) -> None:
         field = fields[b"j"].decode()

@@ -7,50 +7,35 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
-from enum import Enum
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 from uuid import uuid4
 
 from autogen_core import (
     Agent,
     AgentId,
-    AgentMetadata,
     CancellationToken,
     DropMessage,
     InterventionHandler,
     MessageContext,
-    MessageSerializer,
-    Subscription,
     TopicId,
 )
-from autogen_core.exceptions import NotAccessibleError
 from autogen_core.logging import DeliveryStage, MessageKind
 from opentelemetry.trace import SpanKind, TracerProvider
-from typing_extensions import Self
 
-from stagebell.errors import RuntimeNotRunning
-from stagebell.runtime.engine.catalog import HostedType
-from stagebell.runtime.engine.host import Host
 from stagebell.runtime.engine.immediate import is_immediate
-from stagebell.runtime.engine.options import saves_state
-from stagebell.runtime.engine.outcome import RuntimeRequest
-from stagebell.runtime.engine.snapshots import check_state, parse_snapshot, state_of
-from stagebell.runtime.engine.subscriptions import Subscriptions
 from stagebell.runtime.engine.turn import Turn, current_turn
 from stagebell.runtime.redis.client import find_server
-from stagebell.runtime.redis.control import Describe, LoadState, SaveState, register_requests
-from stagebell.runtime.redis.directory import check_subscription
+from stagebell.runtime.redis.control import register_requests
 from stagebell.runtime.redis.embedded import EmbeddedServer
+from stagebell.runtime.redis.hosting import Phase
 from stagebell.runtime.redis.keys import check_name
 from stagebell.runtime.redis.node import Node
 from stagebell.runtime.redis.settings import RedisSettings
-from stagebell.runtime.redis.storage import stored_of
-from stagebell.runtime.redis.stored_states import StoredStates
+from stagebell.runtime.redis.states import States
 from stagebell.runtime.redis.turns import DurableTurn
-from stagebell.runtime.redis.wire import register_replies
 
 logger = logging.getLogger("stagebell")
 
@@ -59,13 +44,7 @@ T = TypeVar("T", bound=Agent)
 _ANY_AGENT: type[Any] = Agent
 
 
-class _Phase(Enum):
-    NEW = "was not started: call `await start()` first"
-    RUNNING = "is running"
-    STOPPED = "is stopped: call `await start()` first"
-
-
-class RedisRuntime(Host):
+class RedisRuntime(States):
     """An agent runtime across processes. Several of them with the same namespace share the agents of their types.
 
     Args:
@@ -123,12 +102,7 @@ class RedisRuntime(Host):
             server_patience=server_patience,
         )
         register_requests(self._registry)
-        self._phase = _Phase.NEW
         self._server: EmbeddedServer | None = None
-        self._node: Node | None = None
-        self._subscriptions = Subscriptions()
-        self._added: list[Subscription] = []
-        self._removed: list[Subscription] = []
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -150,7 +124,7 @@ class RedisRuntime(Host):
             ServerUnavailable: the server cannot be reached.
             ServerRefused: it refused the credentials or the commands.
         """
-        if self._phase is _Phase.RUNNING:
+        if self._phase is Phase.RUNNING:
             raise RuntimeError("the runtime is already started")
         self._events.refresh()
         url, self._server = await find_server(self._url, self._folder)
@@ -168,32 +142,16 @@ class RedisRuntime(Host):
         node.bound.on_held = self._subscribe_bound
         try:
             await node.open()
-            self._node, self._phase = node, _Phase.RUNNING
+            self._node, self._phase = node, Phase.RUNNING
             self._dispatcher.start()
-            for hosted in list(self._catalog.types.values()):
-                self._forget_loaded(hosted)
-                await self._announce(node, hosted)
-            for subscription in self._removed:
-                await node.services.directory.forget_subscription(subscription)
-            self._removed.clear()
-            for subscription in self._added:
-                await self._store_subscription(node, subscription)
-            await node.announce_message_types()
+            await self._announce_all(node)
             node.on_forgotten = self._announce_again
             await node.work()
         except BaseException:
-            self._phase, self._node = _Phase.STOPPED, None
+            self._phase, self._node = Phase.STOPPED, None
             await node.close(abrupt=True)
             self._release_server()
             raise
-
-    async def _announce_again(self) -> None:
-        node = self._node
-        if node is not None:
-            for hosted in list(self._catalog.types.values()):
-                await node.host(hosted)
-            for subscription in self._added:
-                await self._store_subscription(node, subscription)
 
     async def stop(self) -> None:
         """Stop: messages that were not started stay in their inboxes for others, open turns get `stop_grace` to end.
@@ -204,7 +162,7 @@ class RedisRuntime(Host):
             RuntimeError: it is not running.
         """
         node = self._running("stop")
-        self._phase = _Phase.STOPPED
+        self._phase = Phase.STOPPED
         node.services.stopping = True
         node.drain()
         self._dispatcher.stop()
@@ -230,9 +188,9 @@ class RedisRuntime(Host):
 
     async def close(self) -> None:
         """Stop if running, then close every agent and forget it."""
-        if self._phase is _Phase.RUNNING:
+        if self._phase is Phase.RUNNING:
             await self.stop()
-        self._phase = _Phase.STOPPED
+        self._phase = Phase.STOPPED
         await self._catalog.close()
 
     def _release_server(self) -> None:
@@ -355,160 +313,6 @@ class RedisRuntime(Host):
         self, message: Any, topic: TopicId, agents: list[AgentId], sender: AgentId | None, message_id: str
     ) -> None:
         self._publish_here(message, topic, agents, sender, None, message_id)
-
-    def _durable_turn(self) -> DurableTurn | None:
-        """The turn whose commit takes the effects of the code that is running; None outside of turns."""
-        turn = self._caller()
-        receipt = turn.receipt if turn is not None else None
-        if turn is None or turn.activation.hosted.process_bound or not isinstance(receipt, DurableTurn):
-            return None
-        return receipt if receipt.takes_effects else None
-
-    # -- agent types and subscriptions
-
-    async def _hosted(self, hosted: HostedType) -> None:
-        if hosted.interleaved and not hosted.process_bound and hosted.agent_class and saves_state(hosted.agent_class):
-            del self._catalog.types[hosted.name]
-            raise ValueError(
-                f"{hosted.agent_class.__name__} is interleaved and saves state: its turns would commit states that "
-                "know nothing of each other. Make it serial, or leave save_state out"
-            )
-        if self._node is not None:
-            await self._announce(self._node, hosted)
-
-    async def _announce(self, node: Node, hosted: HostedType) -> None:
-        if hosted.agent_class is not None and not hosted.process_bound:
-            register_replies(self._registry, hosted.agent_class)
-        await node.host(hosted)
-
-    def add_message_serializer(self, serializer: MessageSerializer[Any] | Sequence[MessageSerializer[Any]]) -> None:
-        """Make message types known here, and their names known in the namespace.
-
-        Raises:
-            TypeConflict: another class is known under the same wire name.
-        """
-        super().add_message_serializer(serializer)
-        if self._node is not None:
-            self._dispatcher.spawn(self._node.announce_message_types())
-
-    async def add_subscription(self, subscription: Subscription) -> None:
-        """Let a topic reach an agent type, from all processes of the namespace.
-
-        Raises:
-            SubscriptionError: this runtime has an equal one, or it is of a class that the server cannot keep.
-        """
-        check_subscription(subscription)
-        self._subscriptions.add(subscription)
-        self._added.append(subscription)
-        if self._node is not None:
-            await self._store_subscription(self._node, subscription)
-
-    async def _subscribe_bound(self, name: str) -> None:
-        """A process-bound type is held here from now on: its subscriptions went with its former process."""
-        for subscription in self._added:
-            if self._node is not None and getattr(subscription, "agent_type", "") == name:
-                await self._store_subscription(self._node, subscription)
-
-    async def _store_subscription(self, node: Node, subscription: Subscription) -> None:
-        agent_type = getattr(subscription, "agent_type", "")
-        hosted = self._catalog.types.get(agent_type)
-        bound = hosted is not None and hosted.process_bound
-        if bound and agent_type not in node.services.bound_here:
-            return  # another process holds the type: see _subscribe_bound
-        await node.services.directory.add_subscription(subscription, node.client.name if bound else "")
-
-    async def remove_subscription(self, id: str) -> None:
-        """Take a subscription back, from the whole namespace.
-
-        Raises:
-            SubscriptionError: there is none of this id.
-        """
-        mine = next((subscription for subscription in self._added if subscription.id == id), None)
-        if mine is not None:
-            self._subscriptions.remove(id)
-            self._added.remove(mine)
-            if self._node is not None:
-                await self._node.services.directory.forget_subscription(mine)
-            else:
-                self._removed.append(mine)  # the next start removes it from the server
-        else:
-            await self._running("remove_subscription").services.directory.remove_subscription(id)
-
-    # -- state
-
-    async def save_state(self) -> Mapping[str, Any]:
-        """The state of every agent of the namespace: of those in memory here as it is now, of others as stored."""
-        return await StoredStates(self._running("save_state")).save()
-
-    async def load_state(self, state: Mapping[str, Any]) -> None:
-        """Load what `save_state` gave, of any runtime; agents whose type nobody knows are left out.
-
-        Raises:
-            MalformedState: it is not such a mapping.
-        """
-        node = self._running("load_state")
-        for agent, agent_state in parse_snapshot(state):
-            if agent.type in self._catalog.types or agent.type in node.services.directory.types:
-                await self.agent_load_state(agent, agent_state)
-
-    async def agent_metadata(self, agent: AgentId) -> AgentMetadata:
-        """What an agent says of itself, wherever it lives."""
-        if self._is_here(agent):
-            return (await self._agent(agent)).metadata
-        found = await self._ask_agent(agent, Describe())
-        return AgentMetadata(type=found["type"], key=found["key"], description=found["description"])
-
-    async def agent_save_state(self, agent: AgentId) -> Mapping[str, Any]:
-        """The state of one agent, wherever it lives, between two of its turns."""
-        if self._is_here(agent):
-            return await state_of(await self._agent(agent))
-        state: Mapping[str, Any] = await self._ask_agent(agent, SaveState())
-        return state
-
-    async def agent_load_state(self, agent: AgentId, state: Mapping[str, Any]) -> None:
-        """Load a state into one agent, wherever it lives, in a turn of its own; it is stored when this returns."""
-        check_state(agent, state)
-        if self._is_here(agent):
-            await (await self._agent(agent)).load_state(state)
-        else:
-            await self._ask_agent(agent, LoadState(state=dict(state)))
-
-    async def _ask_agent(self, agent: AgentId, request: RuntimeRequest) -> Any:
-        """Let the runtime that runs an agent answer; interventions are for messages of the application."""
-        return await self._send(self._running(f"a request to {agent}"), request, agent, None, None, None)
-
-    def _is_here(self, agent: AgentId) -> bool:
-        """True for agents bound to this process."""
-        hosted = self._catalog.types.get(agent.type)
-        return hosted is not None and hosted.process_bound
-
-    async def try_get_underlying_agent_instance(self, id: AgentId, type: type[T] = _ANY_AGENT) -> T:
-        """The Python object of an agent of this process; for tests and inspection.
-
-        Raises:
-            UnknownAgentType: its type is not registered here.
-            NotAccessibleError: another process runs the agent.
-            TypeError: it is not a `type`.
-        """
-        hosted = self._catalog.hosted(id.type)
-        activation = hosted.live.get(id.key)
-        in_memory = activation is not None and activation.agent is not None
-        if not in_memory and not hosted.process_bound and not await self._running("the instance").settle_ownership(id):
-            raise NotAccessibleError(f"agent {id} lives in another process")
-        return await super().try_get_underlying_agent_instance(id, type)
-
-    # -- small parts
-
-    def _running(self, what: str) -> Node:
-        if self._node is None or (self._phase is not _Phase.RUNNING and self._durable_turn() is None):
-            raise RuntimeNotRunning(f"{what} was refused: the runtime {self._phase.value}")
-        return self._node
-
-    def _forget_loaded(self, hosted: HostedType) -> None:
-        """While the runtime was stopped others may have run these agents: load them anew."""
-        for activation in list(hosted.live.values()):
-            if not hosted.process_bound and stored_of(activation).keeps:
-                activation.agent = None
 
 
 def _lineage(turn: Turn | None) -> tuple[str, ...]:

@@ -111,10 +111,14 @@ class CallsWatch:
             return
         if await self._link.ask("XRANGE", call.keys.inbox, entry_id, entry_id):
             self._gone.discard(field)
-        elif field not in self._gone:
+            return
+        if field not in self._gone:
             self._gone.add(field)
-        elif not call.answer.done():
-            self._gone.discard(field)
+            return
+        self._gone.discard(field)
+        # Perhaps the reply is there, and the connection that listens for it is broken without knowing it.
+        self._replies.hear(await self._link.ask("XRANGE", self._replies.stream.key, "-", "+"))
+        if not call.answer.done():
             text = f"message {field} to {call.recipient} was handled, but its reply is lost"
             call.answer.set_exception(
                 OutcomeUnknown(f"{text}: perhaps the message id was used for an earlier call, or the server lost writes")

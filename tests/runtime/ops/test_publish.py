@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ import pytest
 
 from stagebell.runtime.redis.overview import Overview
 from tests.runtime.ops.commands import Shell
+from tests.support.servers import Server, available_kinds
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
@@ -18,6 +20,35 @@ pytestmark = pytest.mark.integration
 
 def note(text: str) -> str:
     return json.dumps({"text": text})
+
+
+class Open:
+    """A publish whose input goes on."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+
+    def write(self, text: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(text.encode())
+
+    async def end(self, last: str = "") -> tuple[int | None, str, str]:
+        async with asyncio.timeout(10):
+            out, errors = await self.process.communicate(last.encode())
+        return self.process.returncode, out.decode(), errors.decode()
+
+
+async def open_publish(shell: Shell) -> Open:
+    return Open(
+        await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "stagebell", "publish", "orders/eu", "Note", "-"),
+            cwd=shell.folder,
+            env=shell.environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+    )
 
 
 async def backlog(url: str, namespace: str) -> int:
@@ -64,24 +95,46 @@ async def test_only_the_first_bad_lines_are_named(shell: Shell) -> None:
 
 
 async def test_a_line_is_published_while_more_may_come(shell: Shell, locked_url: str, namespace: str) -> None:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "stagebell", "publish", "orders/eu", "Note", "-"),
-        cwd=shell.folder,
-        env=shell.environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    assert process.stdin is not None
-    process.stdin.write(note("first").encode() + b"\n")
+    process = await open_publish(shell)
+    process.write(note("first") + "\n")
 
     async def arrived() -> bool:
         return await backlog(locked_url, namespace) == 1
 
     await eventually(arrived, within=10)
-    async with asyncio.timeout(10):
-        out, errors = await process.communicate(note("second").encode())
-    assert (process.returncode, out, errors) == (0, b"published 2 messages\n", b"")
+    assert await process.end(note("second")) == (0, "published 2 messages\n", "")
+
+
+async def test_an_interrupted_publish_says_how_far_it_came(
+    shell: Shell, locked_url: str, namespace: str
+) -> None:
+    process = await open_publish(shell)
+    process.write(note("first") + "\n")
+
+    async def arrived() -> bool:
+        return await backlog(locked_url, namespace) == 1
+
+    await eventually(arrived, within=10)
+    process.process.send_signal(signal.SIGINT)
+    await asyncio.wait_for(process.process.wait(), 10)
+    assert await process.end() == (130, "", "stagebell: interrupted: published 1 message\n")
+
+
+async def test_a_server_that_goes_away_meanwhile(shell: Shell) -> None:
+    with Server(available_kinds()[0]) as server:
+        shell.environment["STAGEBELL_REDIS"] = server.url
+        process = await open_publish(shell)
+        process.write(note("first") + "\n")
+
+        async def arrived() -> bool:
+            return await backlog(server.url, shell.environment["STAGEBELL_NAMESPACE"]) == 1
+
+        await eventually(arrived, within=10)
+        server.kill()
+        code, out, errors = await process.end(note("second"))
+    assert (code, out) == (1, "")
+    assert errors.startswith("error: the server at 127.0.0.1:")
+    assert errors.endswith("published 1 message, line 2 may or may not have arrived\n")
 
 
 def test_a_message_that_is_not_json(shell: Shell) -> None:
