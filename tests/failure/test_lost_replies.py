@@ -6,8 +6,10 @@ import asyncio
 import random
 
 import pytest
+from autogen_core import TopicId
 
 from stagebell import Publisher
+from tests.failure.agents import EVENTS, File
 from tests.failure.history import Load, check
 from tests.failure.processes import Workers
 from tests.failure.proxy import BadLine
@@ -72,6 +74,26 @@ async def test_replies_that_never_come_are_noticed_and_others_take_over(
         name = view.worker_of(workers.started[0].pid)
         await eventually(lambda: view.owned_by(name), within=15)
     check(view, [load])
+
+
+async def test_a_commit_whose_reply_was_lost_spoils_nothing_of_the_turn_that_runs_by_then(
+    server: Server, workers: Workers, view: View
+) -> None:
+    async with BadLine(server.port) as line:
+        await workers.start("troubles", url=line.url, lease=2.0)
+        async with Publisher(server.url, namespace=workers.namespace) as publisher:
+            for number, pause in ((1, 0.4), (2, 0.8)):
+                message = File(sender="client", number=number, pause=pause)
+                await publisher.publish(message, TopicId(EVENTS, "s"))
+            await eventually(lambda: view.begun() == 1)
+            line.swallow()
+            await eventually(lambda: view.state("slow", "s").get("heard") == {"client": [1]})
+            await eventually(lambda: view.begun() == 1)  # the second turn
+            line.cut()
+            await publisher.publish(File(sender="client", number=3), TopicId(EVENTS, "s"))
+        await at_rest(view)
+    assert view.state("slow", "s")["heard"] == {"client": [1, 2, 3]}
+    assert view.state("tally", "slow")["heard"] == {"s": [1, 2, 3]}
 
 
 async def test_a_client_whose_ears_hear_nothing_for_a_while_gets_its_replies(

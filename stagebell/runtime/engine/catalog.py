@@ -30,6 +30,7 @@ class HostedType:
         options = options_of(expected_class)
         self.name = name
         self.factory = factory  # None: its agents were registered one by one
+        self.parameters = _count_parameters(factory)
         self.agent_class = expected_class
         self.process_bound = options.process_bound or factory is None
         self.interleaved = options.concurrency == "interleaved" or factory is None
@@ -152,7 +153,7 @@ class Catalog:
         hosted, id = activation.hosted, activation.id
         with AgentInstantiationContext.populate_context((self._runtime, id)):
             try:
-                agent = await _invoke(_factory_of(hosted), self._runtime, id)
+                agent = await _invoke(_factory_of(hosted), hosted.parameters, self._runtime, id)
                 if hosted.agent_class is not None and not isinstance(agent, hosted.agent_class):
                     raise ValueError(
                         f"the factory of agent type {hosted.name!r} was registered for {hosted.agent_class.__name__} "
@@ -174,15 +175,21 @@ def _factory_of(hosted: HostedType) -> Factory:
     return hosted.factory
 
 
-async def _invoke(factory: Factory, runtime: AgentRuntime, id: AgentId) -> Agent:
+def _count_parameters(factory: Factory | None) -> int:
+    if factory is None:
+        return 0
     parameters = len(inspect.signature(factory).parameters)
+    if parameters not in (0, 2):
+        raise ValueError(f"an agent factory takes no argument (or, deprecated, two); this one takes {parameters}")
+    return parameters
+
+
+async def _invoke(factory: Factory, parameters: int, runtime: AgentRuntime, id: AgentId) -> Agent:
     if parameters == 0:
         made = factory()
-    elif parameters == 2:
+    else:
         warnings.warn("agent factories with two arguments are deprecated: use AgentInstantiationContext", stacklevel=2)
         made = factory(runtime, id)
-    else:
-        raise ValueError(f"an agent factory takes no argument (or, deprecated, two); this one takes {parameters}")
     if inspect.isawaitable(made):
         return cast(Agent, await cast(Awaitable[Any], made))
     return made

@@ -117,8 +117,9 @@ class Dispatcher:
                     self.spawn(self._run(activation, entry))
                     await asyncio.sleep(0)
                     return
-            self._arrival = asyncio.get_running_loop().create_future()
-            await self._arrival
+            if self._arrival is None or self._arrival.done():
+                self._arrival = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._arrival)
 
     def _wake(self) -> None:
         if self._arrival is not None and not self._arrival.done():

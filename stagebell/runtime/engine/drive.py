@@ -81,32 +81,49 @@ def _steps(keeper: Keeper, turn: Turn, work: Coroutine[Any, Any, Any], context: 
                 context.run(work.close)
                 raise
             except BaseException as error:
-                own = isinstance(error, CancelledError) and cancelled_by_own_group(work)
-                waiting = context.run(work.throw, error)
-                if own:
-                    _accept_cancellations(turn)
-                if turn.inline and _cancellation_pending(turn):
-                    waiting = yield from _linger(keeper, turn, work, context, waiting)
-                    if _cancellation_pending(turn):
-                        keeper.cancel(turn)
-                        adopted = True
-                        keeper.spawn(_adopted(keeper, turn, work, context, waiting))
-                        raise CancelledError from None
+                waiting = yield from _interrupted(keeper, turn, work, context, error)
             else:
                 waiting = context.run(work.send, None)
     except StopIteration as stop:
         return stop.value
-    except CancelledError:
-        if not adopted:
-            keeper.cancel(turn)
-        raise
     except _Finished as finished:
         return finished.value
+    except _Left as left:
+        adopted = True
+        keeper.spawn(_adopted(keeper, turn, work, context, left.waiting))
+        raise CancelledError from None
+    except CancelledError:
+        keeper.cancel(turn)
+        raise
     finally:
         _take_back_interruption(turn)
         if not adopted:
             turn.work = None
             keeper.ended(turn)
+
+
+def _interrupted(
+    keeper: Keeper, turn: Turn, work: Coroutine[Any, Any, Any], context: Context, error: BaseException
+) -> Step:
+    """Hand an error to the handler where it waits; return what it waits for next.
+
+    Raises:
+        _Finished: the handler has returned.
+        _Left: it goes on although somebody outside waits for its end, and its grace is over.
+    """
+    own = isinstance(error, CancelledError) and cancelled_by_own_group(work)
+    try:
+        waiting = context.run(work.throw, error)
+    except StopIteration as stop:
+        raise _Finished(stop.value) from None
+    if own:
+        _accept_cancellations(turn)
+    if turn.inline and _cancellation_pending(turn):
+        waiting = yield from _linger(keeper, turn, work, context, waiting)
+        if _cancellation_pending(turn):
+            keeper.cancel(turn)
+            raise _Left(waiting)
+    return waiting
 
 
 @coroutine
@@ -116,10 +133,17 @@ def remaining_steps(keeper: Keeper, turn: Turn, work: Coroutine[Any, Any, Any], 
 
 
 class _Finished(BaseException):
-    """A cancelled handler ended within its grace; a generator may not let `StopIteration` through."""
+    """A handler returned; a generator may not let `StopIteration` through."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
+
+
+class _Left(BaseException):
+    """The caller leaves a handler that waits for `waiting`."""
+
+    def __init__(self, waiting: Any) -> None:
+        self.waiting = waiting
 
 
 def _linger(keeper: Keeper, turn: Turn, work: Coroutine[Any, Any, Any], context: Context, waiting: Any) -> Step:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from asyncio import CancelledError, get_running_loop
+from asyncio import CancelledError, get_running_loop, sleep
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import copy_context
 from typing import Any, TypeVar, cast
@@ -49,6 +49,7 @@ _ANY_AGENT: type[Any] = Agent
 # A call runs on its caller's stack; every so many levels it goes to a task of its own, so that a long chain of calls
 # meets our limit and not the interpreter's.
 _LEVELS_PER_TASK = 8
+_CALLS_BETWEEN_YIELDS = 256
 
 
 class Host:
@@ -78,6 +79,7 @@ class Host:
         performer = Performer(self._catalog, self._events, self._interventions, self._on_publish_error)
         self._dispatcher = Dispatcher(self._catalog, performer, grace=cancel_grace, warn_after=warn_after)
         self._max_call_depth = max_call_depth
+        self._inline_calls = 0
 
     # -- agent types and their agents
 
@@ -163,8 +165,11 @@ class Host:
             raise Undeliverable(recipient, f"agent type {recipient.type!r} is not registered in this runtime")
         if token is not None and token.is_cancelled():
             raise CancelledError
-        activation = hosted.live.get(recipient.key) or hosted.activation(recipient)
         caller = self._caller()
+        self._inline_calls += 1
+        if caller is None and not self._inline_calls % _CALLS_BETWEEN_YIELDS:
+            await sleep(0)  # calls that end in their first step never give way to others
+        activation = hosted.live.get(recipient.key) or hosted.activation(recipient)
         agent = activation.agent
         if agent is None or not self._dispatcher.started or self._watched or not self._may_inline(activation, caller):
             return await self._call_queued(activation, message, sender, token, message_id, caller)
@@ -262,6 +267,10 @@ class Host:
             enqueue(hosted.live.get(agent.key) or hosted.activation(agent), entry)
 
     # -- small parts
+
+    def _refuse_inside_turn(self, what: str) -> None:
+        if self._caller() is not None:
+            raise RuntimeError(f"{what} was called from inside a turn, for whose end it would wait for ever")
 
     def _caller(self) -> Turn | None:
         """The turn of this runtime whose handler's code is running."""

@@ -199,6 +199,8 @@ class LocalRuntime(Host):
             Exception: what a handler of a publish raised, when unhandled exceptions are not ignored.
         """
         self._raise_background_error()
+        if self._phase is _Phase.STOPPED:
+            raise RuntimeNotRunning("process_next was refused: the runtime is stopped, call start() first")
         await self._dispatcher.run_next()
 
     async def stop(self) -> None:
@@ -217,6 +219,7 @@ class LocalRuntime(Host):
     async def stop_when_idle(self) -> None:
         """Stop as soon as no message waits and no turn is open. Raises as `stop` does."""
         self._require_running()
+        self._refuse_inside_turn("stop_when_idle")
         await self._dispatcher.wait_idle()
         self._phase = _Phase.STOPPED
         self._dispatcher.stop()

@@ -182,6 +182,7 @@ class RedisRuntime(States):
             TimeoutError: there was still work after `timeout`; the runtime goes on.
         """
         node = self._running("stop_when_idle")
+        self._refuse_inside_turn("stop_when_idle")
         async with asyncio.timeout(timeout):
             await node.wait_idle()
         await self.stop()
