@@ -52,7 +52,9 @@ async def run_with_kills(
         for kill in range(kills):
             moment = load.total * (kill + chance.uniform(0.05, 0.95)) / kills
             await eventually(lambda moment=moment: load.sent >= moment or run.done(), within=30)
-            victim = running.pop(chance.randrange(len(running)))
+            owning = [worker for worker in running if view.owned_by(view.worker_of(worker.pid))]
+            victim = chance.choice(owning)
+            running.remove(victim)
             running.append(workers.spawn("audit", lease=lease))
             times.append(await recovery(view, victim))
             await running[-1].ready()

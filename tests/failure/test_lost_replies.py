@@ -82,18 +82,19 @@ async def test_a_commit_whose_reply_was_lost_spoils_nothing_of_the_turn_that_run
     async with BadLine(server.port) as line:
         await workers.start("troubles", url=line.url, lease=2.0)
         async with Publisher(server.url, namespace=workers.namespace) as publisher:
-            for number, pause in ((1, 0.4), (2, 0.8)):
+            bell = f"sb:{{{view.namespace}:w:{view.worker_of(workers.started[0].pid)}}}:bell"
+            for number, pause in ((1, 0.0), (2, 2.0), (3, 0.0), (4, 0.8)):
                 message = File(sender="client", number=number, pause=pause)
                 await publisher.publish(message, TopicId(EVENTS, "s"))
-            await eventually(lambda: view.begun() == 1)
+            await eventually(lambda: view.begun() == 1 and view.client.xlen(bell) == 0)  # 3 and 4 are in memory
             line.swallow()
-            await eventually(lambda: view.state("slow", "s").get("heard") == {"client": [1]})
-            await eventually(lambda: view.begun() == 1)  # the second turn
+            await eventually(lambda: view.state("slow", "s").get("heard") == {"client": [1, 2, 3]}, within=4)
+            await eventually(lambda: view.begun() == 1)  # the turn of 4; two commits before it are not answered
             line.cut()
-            await publisher.publish(File(sender="client", number=3), TopicId(EVENTS, "s"))
+            await publisher.publish(File(sender="client", number=5), TopicId(EVENTS, "s"))
         await at_rest(view)
-    assert view.state("slow", "s")["heard"] == {"client": [1, 2, 3]}
-    assert view.state("tally", "slow")["heard"] == {"s": [1, 2, 3]}
+    assert view.state("slow", "s")["heard"] == {"client": [1, 2, 3, 4, 5]}
+    assert view.state("tally", "slow")["heard"] == {"s": [1, 2, 3, 4, 5]}
 
 
 async def test_a_client_whose_ears_hear_nothing_for_a_while_gets_its_replies(

@@ -24,7 +24,7 @@ from stagebell.errors import RuntimeNotRunning
 from stagebell.runtime.engine.activation import Activation
 from stagebell.runtime.engine.cancellation import Dependent, TokenLinks
 from stagebell.runtime.engine.catalog import Catalog
-from stagebell.runtime.engine.drive import drive, first_step, remaining_steps
+from stagebell.runtime.engine.drive import Ended, drive, first_step, remaining_steps
 from stagebell.runtime.engine.performer import Performer
 from stagebell.runtime.engine.turn import Entry, Turn, current_turn
 from stagebell.runtime.engine.watch import Watch
@@ -170,16 +170,20 @@ class Dispatcher:
         context = entry.context.copy()
         try:
             waiting = context.run(first_step, turn, work)
-        except StopIteration as stop:
-            self.ended(turn)
-            if entry.is_rpc:
-                self._performer.settle(turn, agent, entry, stop.value)
         except BaseException as error:
             self.ended(turn)
             self._performer.settle_error(turn, entry, error)
-        else:
+            return None
+        if type(waiting) is not Ended:
             self.suspended(turn)
             return self._finish(turn, agent, entry, remaining_steps(self, turn, work, context, waiting))
+        activation.pop_turn(turn)  # nobody has seen it, so there is less to do than in `ended`
+        if activation.mailbox:
+            self._requeue(activation)
+        if self._idle_waiters:
+            self._look_idle()
+        if entry.is_rpc:
+            self._performer.settle(turn, agent, entry, waiting.result)
         return None
 
     async def _finish(self, turn: Turn, agent: Agent, entry: Entry, rest: Awaitable[Any]) -> None:
@@ -196,14 +200,16 @@ class Dispatcher:
         if entry.is_rpc:
             entry.turn = turn
             turn.reply = entry.reply
-        turn.receipt = entry.receipt
+        if entry.receipt is not None:
+            turn.receipt = entry.receipt
         activation.push_turn(turn)
         return turn
 
     def _requeue(self, activation: Activation) -> None:
         if activation.mailbox and (activation.top is None or activation.has_runnable()):
             self._ready.append(activation)
-            self._wake()
+            if self._pump is None or self._arrival is not None:
+                self._wake()
 
     # -- the book-keeping around turns (see drive.Keeper)
 

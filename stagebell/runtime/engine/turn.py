@@ -22,7 +22,7 @@ current_turn: ContextVar[Turn | None] = ContextVar("stagebell_turn", default=Non
 
 # AutoGen keeps the agent of the running handler (for DefaultTopicId and for its logs) in a context variable of its own
 # and offers a context manager to set it; a turn has a context of its own, so setting the variable is enough.
-_handling_agent = cast("ContextVar[AgentId]", vars(MessageHandlerContext)["_MESSAGE_HANDLER_CONTEXT"])
+handling_agent = cast("ContextVar[AgentId]", vars(MessageHandlerContext)["_MESSAGE_HANDLER_CONTEXT"])
 
 
 class Entry:
@@ -152,9 +152,3 @@ class Turn(MessageContext):
                 return True
             turn = turn.parent
         return False
-
-
-def enter(turn: Turn, agent: AgentId) -> None:
-    """Set what a handler's code and AutoGen's helpers find in the context; runs inside the turn's own context."""
-    current_turn.set(turn)
-    _handling_agent.set(agent)

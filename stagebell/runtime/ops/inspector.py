@@ -61,9 +61,7 @@ def to_json(overview: Overview, server: str) -> dict[str, Any]:
 
 def make_console() -> Console:
     """Standard output; into a pipe or file nothing is cut off at the width of a terminal."""
-    return (
-        Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=_WIDTH_OF_A_PIPE)
-    )
+    return Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=_WIDTH_OF_A_PIPE)
 
 
 def show(overview: Overview, server: str, console: Console, *, every_partition: bool) -> None:
@@ -79,9 +77,12 @@ def show(overview: Overview, server: str, console: Console, *, every_partition: 
 def _tables(overview: Overview, every_partition: bool) -> Iterator[tuple[str, Table | None]]:
     workers, types = overview.workers, overview.types
     head = ["worker", "host", "#pid", "#up", "#last beat", "#partitions", "agent types"]
+    # The agents bound to a process share its inbox; few have any.
+    inboxes = any(view.backlog or view.dead_letters for view in workers)
+    more = ["#own backlog", "#own dead letters"] if inboxes else []
     yield (
         _title("workers", len(workers), "nothing runs until one is started: stagebell worker MODULE:SETUP"),
-        _table(head, [_worker_row(view) for view in workers]),
+        _table([*head, *more], [_worker_row(view)[: len(head) + len(more)] for view in workers]),
     )
     head = [
         "agent type",
@@ -138,12 +139,18 @@ def _table(head: list[str], rows: list[Row]) -> Table | None:
 
 def _worker_row(view: WorkerView) -> Row:
     beat = Text(f"{view.beat_ms / 1000:.1f} s ago", style="" if view.alive else "red")
-    types = (
-        view.types
-        if len(view.types) <= _MANY
-        else [*view.types[:_MANY], f"and {len(view.types) - _MANY} more"]
-    )
-    return [view.name, view.host, str(view.pid), span(view.up_ms), beat, str(view.owned), ", ".join(types)]
+    types = view.types if len(view.types) <= _MANY else [*view.types[:_MANY], f"and {len(view.types) - _MANY} more"]
+    return [
+        view.name,
+        view.host,
+        str(view.pid),
+        span(view.up_ms),
+        beat,
+        str(view.owned),
+        ", ".join(types),
+        *_counts(view.backlog),
+        _alarm(view.dead_letters),
+    ]
 
 
 def _type_row(view: TypeView) -> Row:

@@ -33,9 +33,7 @@ class Lifeline:
 
         A thread does it, since the event loop may be blocked.
         """
-        threading.Thread(
-            target=self._watch, args=(on_end, grace), name="stagebell-lifeline", daemon=True
-        ).start()
+        threading.Thread(target=self._watch, args=(on_end, grace), name="stagebell-lifeline", daemon=True).start()
 
     def report(self, **facts: Any) -> None:
         """Tell the supervisor; nothing happens if it is gone."""

@@ -17,9 +17,7 @@ def log_to_stderr(level: str) -> None:
     """
     if level.lower() not in _LEVELS:
         raise CommandFailed(f"--log-level must be one of {', '.join(_LEVELS)}, not {level!r}", code=USAGE)
-    logging.basicConfig(
-        level=level.upper(), format="%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
-    )
+    logging.basicConfig(level=level.upper(), format="%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s")
     # AutoGen logs every message with its content at `info`: only who asks for everything gets that.
     if level.lower() == "info":
         logging.getLogger("autogen_core").setLevel(logging.WARNING)

@@ -30,9 +30,7 @@ Redis = Annotated[
 ]
 Namespace = Annotated[
     str | None,
-    _option(
-        "--namespace", "-n", metavar="NAME", help="Its namespace (default).", variable="STAGEBELL_NAMESPACE"
-    ),
+    _option("--namespace", "-n", metavar="NAME", help="Its namespace (default).", variable="STAGEBELL_NAMESPACE"),
 ]
 Folder = Annotated[
     Path | None,
@@ -85,9 +83,7 @@ Lifeline = Annotated[int | None, typer.Option(hidden=True)]
 # -- publish
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="type/source, such as orders/eu.")]
-MessageType = Annotated[
-    str, typer.Argument(metavar="TYPE", help="Name of the message type, such as OrderPlaced.")
-]
+MessageType = Annotated[str, typer.Argument(metavar="TYPE", help="Name of the message type, such as OrderPlaced.")]
 Data = Annotated[
     str | None,
     typer.Argument(

@@ -45,9 +45,7 @@ class Settings:
         check_name(self.namespace)
         if self.redis is not None:
             Address.parse(self.redis)
-        RedisSettings(
-            lease=self.lease, undeliverable_after=self.undeliverable_after, stop_grace=self.stop_grace
-        )
+        RedisSettings(lease=self.lease, undeliverable_after=self.undeliverable_after, stop_grace=self.stop_grace)
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Self:

@@ -46,9 +46,7 @@ def load_setup(target: str) -> Setup:
     if setup is None:
         raise CommandFailed(f"module {name} has no function {function!r}{_suggestion(module, function)}")
     if not inspect.iscoroutinefunction(setup):
-        raise CommandFailed(
-            f"{target} must be a function `async def {function}(runtime: AgentRuntime) -> None`"
-        )
+        raise CommandFailed(f"{target} must be a function `async def {function}(runtime: AgentRuntime) -> None`")
     return cast("Setup", setup)
 
 

@@ -108,9 +108,7 @@ class Supervisor:
         """What cannot start at all will not start the next time; later, the reason may go away by itself."""
         code = child.process.returncode or 0
         if not self._complete and not child.worker and code > 0:
-            raise CommandFailed(
-                child.error or f"worker process {child.process.pid} {child.how_it_ended()}", code=code
-            )
+            raise CommandFailed(child.error or f"worker process {child.process.pid} {child.how_it_ended()}", code=code)
 
     # -- the end
 

@@ -91,9 +91,7 @@ def _run(target: str, settings: Settings, stop: StopRequest, audience: Audience)
         asyncio.run(_serve(target, setup, settings, stop, audience))
 
 
-async def _serve(
-    target: str, setup: Setup, settings: Settings, stop: StopRequest, audience: Audience
-) -> None:
+async def _serve(target: str, setup: Setup, settings: Settings, stop: StopRequest, audience: Audience) -> None:
     runtime = WorkerRuntime(
         settings.redis,
         namespace=settings.namespace,

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import random
 from asyncio import Task
 from collections.abc import Awaitable, Callable
 from uuid import uuid4
@@ -188,15 +189,17 @@ class Ownership:
         self._leases.remove(partition.keys)
 
     def _give_up_surplus(self) -> None:
-        """Give up, one at a time, what is more than our share; others wait for it."""
+        """Give up, one at a time for each type, what is more than our share; others wait for it."""
         if asyncio.get_running_loop().time() < self._next_move:
             return
         for name in self._hosted:
             entry = self._services.directory.types.get(name)
             owned = self._owned_of(name) if entry is not None else []
-            if entry is None or self._moves or len(owned) <= self._share(name, entry.partitions):
+            moving = any(partition.keys.tag in self._moves for partition in owned)
+            if entry is None or moving or len(owned) <= self._share(name, entry.partitions):
                 continue
-            movable = next((partition for partition in owned if _can_move(partition)), None)
+            idle_first = sorted(owned, key=lambda partition: (partition.busy, random.random()))
+            movable = next((partition for partition in idle_first if _can_move(partition)), None)
             if movable is not None:
                 self._moves.add(movable.keys.tag)
                 self._services.dispatcher.spawn(self._hand_over(name, movable))

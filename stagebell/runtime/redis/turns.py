@@ -348,7 +348,7 @@ class DurableTurn:
         """True when the input is gone because this very commit was sent before, and its answer lost."""
         if self._nested is not None or self._version is None:
             return False
-        return reply.status == "DUP" and reply.version == self._version + 1
+        return reply.status == "DUP" and reply.version > self._version  # later turns may have been sent with it
 
     async def _commit_again(self) -> None:
         assert self._outbox is not None

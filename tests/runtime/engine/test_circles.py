@@ -21,8 +21,9 @@ async def test_waiting_for_each_other_is_found_within_a_second_and_names_the_cir
     met = asyncio.Barrier(2)
 
     async def cross(agent: Doing, message: Ask, ctx: MessageContext) -> Any:
-        if message.text == "root":
-            await met.wait()
+        if message.text != "root":
+            return None
+        await met.wait()
         return await agent.call("b" if agent.id.type == "a" else "a")
 
     await ready("a", cross)
@@ -47,8 +48,9 @@ async def test_a_circle_of_three_is_found(runtime: Any, ready: Any, through_gath
         await asyncio.sleep(0)
 
     async def around(agent: Doing, message: Ask, ctx: MessageContext) -> Any:
-        if message.text == "root":
-            await met.wait()
+        if message.text != "root":
+            return None
+        await met.wait()
         call = agent.call(following[agent.id.type])
         return await (asyncio.gather(agent.call("harmless", agent.id.type), call) if through_gather else call)
 
