@@ -1,0 +1,59 @@
+"""The programs in the README run as they stand."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.house import sources
+
+pytestmark = pytest.mark.integration
+
+_PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def programs() -> list[str]:
+    return _PYTHON.findall((sources.ROOT / "README.md").read_text(encoding="utf-8"))
+
+
+def run(program: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, program.name], cwd=program.parent, capture_output=True, text=True, timeout=50, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_first_program_greets(tmp_path: Path) -> None:
+    program = tmp_path / "first.py"
+    program.write_text(programs()[0])
+    assert run(program) == "Hello Ada, you are number 1\n"
+
+
+def test_the_first_program_greets_over_a_server(tmp_path: Path) -> None:
+    program = tmp_path / "first.py"
+    program.write_text(programs()[0].replace("LocalRuntime", "RedisRuntime"))
+    assert run(program) == "Hello Ada, you are number 1\n"
+    assert (tmp_path / ".stagebell").is_dir()
+
+
+def test_the_shop_is_a_module_with_a_setup(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(programs()[1])
+    program = tmp_path / "main.py"
+    program.write_text(
+        "import asyncio\n"
+        "from autogen_core import TopicId\n"
+        "from stagebell import LocalRuntime\n"
+        "import shop\n"
+        "async def main():\n"
+        "    async with LocalRuntime() as runtime:\n"
+        "        await shop.setup(runtime)\n"
+        "        await runtime.publish_message(shop.OrderPlaced(order=7), TopicId('orders', 'eu'))\n"
+        "        await runtime.stop_when_idle()\n"
+        "asyncio.run(main())\n"
+    )
+    assert run(program) == "order 7 at eu\n"
