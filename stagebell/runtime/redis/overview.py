@@ -75,6 +75,36 @@ class TypeView:
     bound_to: str
     partitions: list[PartitionView]
 
+    @property
+    def without_owner(self) -> int:
+        """Partitions that no worker holds."""
+        return sum(not part.owned for part in self.partitions)
+
+    @property
+    def backlog(self) -> int:
+        """Messages in all partitions."""
+        return sum(part.backlog for part in self.partitions)
+
+    @property
+    def started(self) -> int:
+        """Messages whose turn has begun."""
+        return sum(part.started for part in self.partitions)
+
+    @property
+    def dead_letters(self) -> int:
+        """Messages that were set aside."""
+        return sum(part.dead_letters for part in self.partitions)
+
+    @property
+    def states(self) -> int:
+        """Agents with a stored state."""
+        return sum(part.states for part in self.partitions)
+
+    def sums(self) -> dict[str, int]:
+        """All of these by name, and `owned`, the partitions that a worker holds."""
+        names = ("without_owner", "backlog", "started", "dead_letters", "states")
+        return {"owned": len(self.partitions) - self.without_owner, **{name: getattr(self, name) for name in names}}
+
 
 @dataclass(frozen=True, slots=True)
 class EventsView:
@@ -147,9 +177,7 @@ class _Reader:
 
     async def _worker(self, member: Member, owned: int) -> WorkerView:
         keys = ProcessKeys(self._namespace, member.name)
-        backlog, dead = await asyncio.gather(
-            self._link.ask("XLEN", keys.inbox), self._link.ask("XLEN", keys.dlq)
-        )
+        backlog, dead = await asyncio.gather(self._link.ask("XLEN", keys.inbox), self._link.ask("XLEN", keys.dlq))
         return WorkerView(
             name=member.name,
             host=member.host,

@@ -6,7 +6,7 @@ import logging
 from asyncio import Future, get_running_loop
 from typing import TYPE_CHECKING
 
-from autogen_core import Agent, BaseAgent
+from autogen_core import Agent, AgentId, BaseAgent
 
 from stagebell.runtime.engine.activation import Activation
 from stagebell.runtime.engine.options import saves_state
@@ -72,24 +72,22 @@ class DurableStorage:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._warned: set[type] = set()
         self._known: set[type] = set()
 
     async def load(self, activation: Activation) -> None:
         """Load an agent's stored state, if there is one.
 
         Raises:
-            MalformedState: what is stored cannot be read; it is left as it is.
-            Exception: whatever the agent's `load_state` raised.
+            MalformedState: what is stored cannot be read, and is left as it is; or the state of a new agent of this
+                class could not be stored.
+            Exception: whatever the agent's `load_state` or `save_state` raised.
         """
         agent = activation.agent
         assert agent is not None
-        if activation.hosted.agent_class is None and type(agent) not in self._known:
-            self._known.add(type(agent))
-            register_replies(self._services.wire.registry, type(agent))
         activation.stored = stored = Stored(saves_state(type(agent)))
+        if type(agent) not in self._known:
+            await self._meet(activation.id, agent, keeps=stored.keeps)
         if not stored.keeps:
-            self._warn_once(agent)
             return
         place = self._services.directory.place(activation.id)
         assert place is not None
@@ -99,11 +97,14 @@ class DurableStorage:
         if data:
             await agent.load_state(decode_state(activation.id, data))
 
-    def _warn_once(self, agent: Agent) -> None:
-        cls = type(agent)
-        if cls in self._warned or not isinstance(agent, BaseAgent) or not vars(agent).keys() - _BARE_ATTRIBUTES:
-            return
-        self._warned.add(cls)
-        logger.warning(
-            "%s has attributes but no save_state of its own: what its agents remember ends with this worker", cls.__name__
-        )
+    async def _meet(self, id: AgentId, agent: Agent, *, keeps: bool) -> None:
+        """The first agent of its class: find out before its first message what could not be kept after it."""
+        register_replies(self._services.wire.registry, type(agent))
+        if keeps:
+            self._services.wire.encode_state(id, await agent.save_state())
+        elif isinstance(agent, BaseAgent) and vars(agent).keys() - _BARE_ATTRIBUTES:
+            logger.warning(
+                "%s has attributes but no save_state of its own: what its agents remember ends with this worker",
+                type(agent).__name__,
+            )
+        self._known.add(type(agent))

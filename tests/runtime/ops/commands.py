@@ -57,9 +57,7 @@ def plain(runtime) -> None:
 class Command:
     """One run of the command; what it says goes to two files."""
 
-    def __init__(
-        self, folder: Path, number: int, environment: Mapping[str, str], arguments: tuple[str, ...]
-    ) -> None:
+    def __init__(self, folder: Path, number: int, environment: Mapping[str, str], arguments: tuple[str, ...]) -> None:
         self.out_file, self.error_file = folder / f"out-{number}", folder / f"err-{number}"
         with self.out_file.open("wb") as out, self.error_file.open("wb") as errors:
             self.process = subprocess.Popen(

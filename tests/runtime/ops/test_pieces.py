@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from stagebell.errors import MessageTooLarge
 from stagebell.runtime.ops.cli import main
 from stagebell.runtime.ops.console import CommandFailed, one_line
-from stagebell.runtime.ops.inspector import span
 from stagebell.runtime.ops.lines import Cutter, EventMaker, Line
 from stagebell.runtime.ops.restarts import next_pause
 from stagebell.runtime.ops.settings import Settings
 from stagebell.runtime.ops.setups import split_target
+from stagebell.runtime.ops.tables import show, span
+from stagebell.runtime.redis.overview import EventsView, Overview, PartitionView, TypeView, WorkerView
 
 pytestmark = pytest.mark.unit
 
@@ -127,6 +130,23 @@ def test_an_event_that_is_too_large() -> None:
 )
 def test_spans_of_time(seconds: float, text: str) -> None:
     assert span(int(seconds * 1000)) == text
+
+
+def test_the_tables_of_a_namespace_with_troubles() -> None:
+    worker = WorkerView("w1", "host", 7, 65_000, 9_000, False, ["desk"], 0, 2, 1)
+    part = PartitionView("clerk", 3, "w0", 0, 1234, 1, 5, 6)
+    types = [TypeView("clerk", [], "", [part]), TypeView("desk", ["w1"], "w1", [])]
+    overview = Overview("shop", 0, [worker], types, EventsView("", 0, 8, 9, ["Note"]))
+    console = Console(width=160, file=io.StringIO(), highlight=False)
+    show(overview, "h:1", console, every_partition=False)
+    assert isinstance(console.file, io.StringIO)
+    rows = [" ".join(line.split()) for line in console.file.getvalue().splitlines()]
+    assert "namespace shop at h:1" in rows
+    assert "w1 host 7 1 min 5 s 9.0 s ago 0 desk 2 1" in rows
+    assert "clerk none 1 1 1,234 1 5 6" in rows
+    assert "desk (in worker w1) 1 - 0 0 0 0 0" in rows
+    assert "clerk:3 w0 expired 1,234 1 5 6" in rows
+    assert "sb:{shop}:events none - 8 9" in rows
 
 
 def test_an_error_becomes_one_line() -> None:

@@ -96,7 +96,5 @@ async def test_dead_letters_of_events(shell: Shell) -> None:
 def test_no_folder_of_an_embedded_server(shell: Shell) -> None:
     done = shell.run("ps", STAGEBELL_REDIS="")
     assert done.returncode == 1
-    assert (
-        done.stderr == "error: there is no folder .stagebell: go to the project's folder, or give --redis\n"
-    )
+    assert done.stderr == "error: there is no folder .stagebell: go to the project's folder, or give --redis\n"
     assert not (shell.folder / ".stagebell").exists()

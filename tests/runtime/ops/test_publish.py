@@ -63,9 +63,7 @@ async def test_a_message_reaches_its_agent(shell: Shell) -> None:
     await eventually(lambda: notes.exists() and notes.read_text() == "eu tea n7\n", within=10)
 
 
-async def test_lines_are_published_but_for_the_bad_ones(
-    shell: Shell, locked_url: str, namespace: str
-) -> None:
+async def test_lines_are_published_but_for_the_bad_ones(shell: Shell, locked_url: str, namespace: str) -> None:
     lines = f"{note('a')}\n\n{{'no'}}\n{note('b')}\n{note('c')}"
     done = shell.run("publish", "orders/eu", "Note", "-", "--id", "day1", feed=lines)
     assert done.returncode == 1
@@ -79,9 +77,7 @@ async def test_lines_are_published_but_for_the_bad_ones(
 
 
 async def test_many_lines_without_a_dash(shell: Shell, locked_url: str, namespace: str) -> None:
-    done = shell.run(
-        "publish", "orders/eu", "Note", feed="".join(note("x" * 100) + "\n" for _ in range(5000))
-    )
+    done = shell.run("publish", "orders/eu", "Note", feed="".join(note("x" * 100) + "\n" for _ in range(5000)))
     assert (done.returncode, done.stdout, done.stderr) == (0, "published 5,000 messages\n", "")
     assert await backlog(locked_url, namespace) == 5000
 
@@ -105,9 +101,7 @@ async def test_a_line_is_published_while_more_may_come(shell: Shell, locked_url:
     assert await process.end(note("second")) == (0, "published 2 messages\n", "")
 
 
-async def test_an_interrupted_publish_says_how_far_it_came(
-    shell: Shell, locked_url: str, namespace: str
-) -> None:
+async def test_an_interrupted_publish_says_how_far_it_came(shell: Shell, locked_url: str, namespace: str) -> None:
     process = await open_publish(shell)
     process.write(note("first") + "\n")
 

@@ -26,9 +26,7 @@ async def started(shell: Shell, *more: str) -> tuple[Command, list[int]]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_it_is_ready_once_and_stops_all(
-    shell: Shell, publisher: Publisher, number: signal.Signals
-) -> None:
+async def test_it_is_ready_once_and_stops_all(shell: Shell, publisher: Publisher, number: signal.Signals) -> None:
     supervisor, pids = await started(shell)
     assert len(pids) == 2
     assert supervisor.pid not in pids

@@ -36,9 +36,7 @@ async def test_a_signal_stops_it_in_order(
     await worker.ready()
     await publisher.call(Ask(), CLERK, timeout=10)
     assert await worker.stop(number) == 0
-    assert (
-        worker.errors == "stagebell: stopping; running handlers get 5 s (a second signal ends them at once)\n"
-    )
+    assert worker.errors == "stagebell: stopping; running handlers get 5 s (a second signal ends them at once)\n"
     after = await Overview.read(locked_url, namespace)
     assert after.workers == []
     assert [part.owner for part in after.types[0].partitions] == [""] * 16
@@ -65,9 +63,7 @@ async def test_a_running_handler_may_end(shell: Shell, publisher: Publisher) -> 
     assert await worker.ended() == 0
 
 
-async def test_a_handler_that_does_not_end_is_left_to_another_worker(
-    shell: Shell, publisher: Publisher
-) -> None:
+async def test_a_handler_that_does_not_end_is_left_to_another_worker(shell: Shell, publisher: Publisher) -> None:
     worker = shell.start("worker", "shop:setup", "--stop-grace", "0.2")
     await worker.ready()
     call = asyncio.create_task(publisher.call(Ask(text="wait"), CLERK, timeout=20))
@@ -79,9 +75,7 @@ async def test_a_handler_that_does_not_end_is_left_to_another_worker(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_second_signal_ends_it_at_once(
-    shell: Shell, publisher: Publisher, number: signal.Signals
-) -> None:
+async def test_a_second_signal_ends_it_at_once(shell: Shell, publisher: Publisher, number: signal.Signals) -> None:
     worker = shell.start("worker", "shop:setup", "--stop-grace", "60")
     await worker.ready()
     call = asyncio.create_task(publisher.call(Ask(text="wait"), CLERK, timeout=20))

@@ -38,9 +38,7 @@ def test_a_module_that_is_not_there(shell: Shell) -> None:
 
 def test_a_module_that_needs_another(shell: Shell) -> None:
     (shell.folder / "needy.py").write_text("import not_there\n")
-    assert (
-        one_error(shell, "worker", "needy:setup") == "module needy needs 'not_there', which is not installed"
-    )
+    assert one_error(shell, "worker", "needy:setup") == "module needy needs 'not_there', which is not installed"
 
 
 def test_a_module_that_fails(shell: Shell) -> None:
