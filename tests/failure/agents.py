@@ -244,9 +244,7 @@ class Slow(Recorder):
     async def on_measure(self, message: File, ctx: MessageContext) -> Measured:
         noted = self.hear(message)
         await asyncio.sleep(message.pause)
-        await self.publish_message(
-            Noted(sender=self.id.key, number=self.next_for("slow")), TopicId(DONE, "slow")
-        )
+        await self.publish_message(Noted(sender=self.id.key, number=self.next_for("slow")), TopicId(DONE, "slow"))
         return Measured(number=message.number, noted=noted, pid=os.getpid())
 
 
@@ -265,9 +263,7 @@ async def bound(runtime: AgentRuntime) -> None:
     """A type bound to its process: each event goes on, with the process's number, to a tally elsewhere."""
 
     async def on_file(context: ClosureContext, message: File, ctx: MessageContext) -> None:
-        await context.publish_message(
-            Noted(sender=str(os.getpid()), number=message.number), TopicId(DONE, "bound")
-        )
+        await context.publish_message(Noted(sender=str(os.getpid()), number=message.number), TopicId(DONE, "bound"))
 
     runtime.add_message_serializer(try_get_known_serializers_for_type(Noted))
     await ClosureAgent.register_closure(

@@ -13,9 +13,7 @@ from tests.support.servers import Server
 
 
 @pytest.fixture
-def workers(
-    request: pytest.FixtureRequest, server: Server, namespace: str, tmp_path: Path
-) -> Iterator[Workers]:
+def workers(request: pytest.FixtureRequest, server: Server, namespace: str, tmp_path: Path) -> Iterator[Workers]:
     """Starts worker processes; all are ended after the test, and what they said is shown when it failed."""
     started = Workers(server.url, namespace, tmp_path)
     yield started

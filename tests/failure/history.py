@@ -78,9 +78,7 @@ def check(view: View, loads: Sequence[Load]) -> None:
     for load in loads:
         problems += load.wrong
         if load.replies != load.calls:
-            problems.append(
-                f"{sum((load.calls - load.replies).values())} calls of {load.name} without a reply"
-            )
+            problems.append(f"{sum((load.calls - load.replies).values())} calls of {load.name} without a reply")
     states = {kind: view.states(kind) for kind in ("analyser", "collector", "tally")}
     for load in loads:
         for key in (f"a{i}" for i in range(load.agents)):

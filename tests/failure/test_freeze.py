@@ -48,9 +48,7 @@ async def test_a_turn_that_was_taken_over_has_no_effect_when_its_worker_goes_on(
         publisher.register(Measured)
         for key in ("e1", "e2"):
             await publisher.publish(File(sender="client", number=1, pause=pause), TopicId(EVENTS, key))
-        call = asyncio.create_task(
-            publisher.call(File(sender="client", number=1, pause=pause), AgentId("slow", "c1"))
-        )
+        call = asyncio.create_task(publisher.call(File(sender="client", number=1, pause=pause), AgentId("slow", "c1")))
         await eventually(lambda: view.begun() == 3, within=2)
         started = loop.time()
         other = workers.spawn("troubles", lease=LEASE)

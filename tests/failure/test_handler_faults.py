@@ -57,9 +57,7 @@ async def test_what_a_failed_call_did_is_discarded_and_its_caller_gets_the_error
             await publisher.call(Trouble(kind=kind, number=number), AGENT, timeout=WITHIN)
         assert type(found.value) is error, kind
         reply = await publisher.call(Trouble(kind="none", number=number), AGENT, timeout=WITHIN)
-        done += 1 + (
-            kind == "unknown reply"
-        )  # that one is known to the agent, only its caller cannot read it
+        done += 1 + (kind == "unknown reply")  # that one is known to the agent, only its caller cannot read it
         assert reply.count == done, f"state after {kind!r}"
     await at_rest(view)
     numbers = list(range(1, len(ERRORS) + 1))
@@ -96,9 +94,7 @@ async def test_a_failed_publish_is_set_aside_with_its_reason_and_the_next_one_is
     assert view.state("tally", "trouble")["heard"] == {"t": [2]}
 
 
-async def test_what_a_client_does_wrong_is_refused_with_a_named_error(
-    publisher: Publisher, view: View
-) -> None:
+async def test_what_a_client_does_wrong_is_refused_with_a_named_error(publisher: Publisher, view: View) -> None:
     with pytest.raises(MessageTooLarge, match="max_message_bytes"):
         await publisher.publish(Trouble(kind="x" * 2_000_000), TopicId(ALARMS, "t"))
     with pytest.raises(MessageTooLarge):

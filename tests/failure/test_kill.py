@@ -39,9 +39,7 @@ async def at_rest(view: View) -> None:
     assert not view.against_the_list()
 
 
-async def run_with_kills(
-    server: Server, workers: Workers, view: View, seed: int, lease: float, kills: int
-) -> None:
+async def run_with_kills(server: Server, workers: Workers, view: View, seed: int, lease: float, kills: int) -> None:
     """One run of 2,000 messages; returns when everything is at rest and checked."""
     chance = random.Random(seed)
     running = await workers.start("audit", 2, lease=lease)

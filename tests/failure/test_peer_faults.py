@@ -59,9 +59,7 @@ async def test_twenty_calls_in_flight_are_answered_by_the_worker_that_comes_next
     assert [view.state("slow", f"s{i}")["heard"] for i in range(20)] == [{"client": [1]}] * 20
 
 
-async def test_twenty_events_in_handlers_take_effect_once(
-    server: Server, workers: Workers, view: View
-) -> None:
+async def test_twenty_events_in_handlers_take_effect_once(server: Server, workers: Workers, view: View) -> None:
     [victim] = await workers.start("troubles", lease=LEASE)
     async with publisher_for(server, workers) as publisher:
         for i in range(20):
@@ -169,9 +167,7 @@ async def test_calls_and_publishes_go_on_over_a_restart_of_the_server(
             view.client.close()
 
 
-async def test_the_embedded_server_keeps_its_data_when_its_last_user_is_killed(
-    tmp_path: Path, namespace: str
-) -> None:
+async def test_the_embedded_server_keeps_its_data_when_its_last_user_is_killed(tmp_path: Path, namespace: str) -> None:
     folder = tmp_path / "project"
     workers = Workers("-", namespace, tmp_path)
     try:
@@ -207,9 +203,7 @@ async def test_clients_that_call_one_worker_at_once_get_their_own_replies(
     assert [reply.number for reply in replies] == [*range(50), *range(1000, 1050)]
 
 
-async def test_a_second_worker_of_a_type_takes_its_share(
-    server: Server, workers: Workers, view: View
-) -> None:
+async def test_a_second_worker_of_a_type_takes_its_share(server: Server, workers: Workers, view: View) -> None:
     running = await workers.start("troubles", 2, lease=LEASE, partitions=4)
     names = {view.worker_of(worker.pid) for worker in running}
 
@@ -315,9 +309,7 @@ async def test_calls_to_a_process_that_died_end_and_a_stand_by_takes_over(
     assert not view.against_the_list()
 
 
-async def test_subscriptions_of_a_process_that_died_are_gone(
-    server: Server, workers: Workers, view: View
-) -> None:
+async def test_subscriptions_of_a_process_that_died_are_gone(server: Server, workers: Workers, view: View) -> None:
     [holder] = await workers.start("bound", lease=LEASE)
     await workers.start("troubles", lease=LEASE)
 

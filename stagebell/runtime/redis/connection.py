@@ -204,6 +204,11 @@ class Connection(asyncio.Protocol):
         """Send a command whose reply goes through `parse` and straight into `sink`, in the step that reads it."""
         self._submit(sink, parse, args)
 
+    def execute_blocking_into(self, sink: Sink, *args: Arg, patience: float) -> None:
+        """As `execute_blocking`, into a sink that takes one reply after the other."""
+        self._patience[sink] = patience or math.inf
+        self._submit(sink, None, args)
+
     def _submit(self, future: SinkT, parse: Parse | None, args: tuple[Arg, ...]) -> SinkT:
         if self._lost is not None:
             self._fail(future)

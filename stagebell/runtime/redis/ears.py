@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from asyncio import Task
+from asyncio import Future, Task
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -48,6 +48,7 @@ class Ears:
         self._streams: dict[bytes, Stream] = {}
         self._task: Task[None] | None = None
         self._connection: Connection | None = None
+        self._broken: Future[None] | None = None
         self._listening = asyncio.Event()
 
     def add(self, stream: Stream) -> None:
@@ -72,12 +73,15 @@ class Ears:
             self._connection.close()
 
     async def _listen(self) -> None:
+        loop = asyncio.get_running_loop()
         while True:
             try:
                 self._connection = await Connection.open_with_retry(self._url, deadline=3600.0, name=self._name)
                 self._reset()
-                while True:
-                    await self._read(self._connection)
+                self._broken = loop.create_future()
+                self._read()
+                self._listening.set()
+                await self._broken
             except (ServerUnavailable, ServerRefused) as error:
                 logger.debug("listening is interrupted: %s", error)
                 await asyncio.sleep(0.05)
@@ -88,22 +92,37 @@ class Ears:
             if stream.trim:
                 stream.position = "0-0"
 
-    async def _read(self, connection: Connection) -> None:
+    def _read(self) -> None:
         streams = list(self._streams.values())
-        positions = [stream.position for stream in streams]
-        answer = connection.execute_blocking(
-            *("XREAD", "COUNT", _COUNT, "BLOCK", _BLOCK_MS, "STREAMS"),
-            *(stream.key for stream in streams),
-            *positions,
-            patience=_BLOCK_MS / 1000,
-        )
-        self._listening.set()
-        found = await answer or ()
-        for key, entries in found:
-            stream = self._streams.get(key)
-            if stream is not None:
-                self._hear_all(stream, entries)
-        for stream in streams:
+        if self._connection is not None:
+            self._connection.execute_blocking_into(
+                self,
+                *("XREAD", "COUNT", _COUNT, "BLOCK", _BLOCK_MS, "STREAMS"),
+                *(stream.key for stream in streams),
+                *(stream.position for stream in streams),
+                patience=_BLOCK_MS / 1000,
+            )
+
+    # -- what the connection tells (connection.Sink): no task stands between the server's answer and those it is for
+
+    def done(self) -> bool:
+        """Answers are wanted as long as this listens."""
+        return self._task is None or self._task.done()
+
+    def set_exception(self, error: BaseException, /) -> None:
+        """The connection broke, or the server refused the read."""
+        if self._broken is not None and not self._broken.done():
+            self._broken.set_exception(error)
+
+    def set_result(self, found: list[Any] | None, /) -> None:
+        """Entries were added, or a second has passed."""
+        heard = [(stream, entries) for key, entries in found or () if (stream := self._streams.get(key)) is not None]
+        for stream, entries in heard:
+            stream.position = entries[-1][0].decode()
+        self._read()
+        for stream, entries in heard:
+            self._hear_all(stream, entries)
+        for stream in self._streams.values():
             if stream.untrimmed and (not found or stream.untrimmed > _TRIM_BYTES):
                 self._trim(stream)
 
@@ -114,8 +133,6 @@ class Ears:
             except Exception:  # one entry that cannot be understood must not make this process deaf
                 logger.exception("an entry of %s could not be understood", stream.key)
             stream.untrimmed += _ENTRY_BYTES + len(flat[-1]) if stream.trim else 0
-        last: bytes = entries[-1][0]
-        stream.position = last.decode()
 
     def _trim(self, stream: Stream) -> None:
         """Remove what was read: when it has become much, or when there is time."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import platform
@@ -98,6 +99,12 @@ class Node:
         """Start no more turns."""
         for partition in self.services.partitions.values():
             partition.drain()
+
+    async def release_idle(self) -> None:
+        """Give up at once what no open turn needs."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1.0):
+                await self._ownership.release_idle()
 
     async def close(self, *, abrupt: bool = False) -> None:
         """Give everything up and disconnect."""

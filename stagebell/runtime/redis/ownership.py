@@ -23,6 +23,7 @@ from asyncio import Task
 from collections.abc import Awaitable, Callable
 from uuid import uuid4
 
+from stagebell.runtime.engine.activation import Activation
 from stagebell.runtime.engine.catalog import HostedType
 from stagebell.runtime.redis.keys import LeasedKeys, NamespaceKeys
 from stagebell.runtime.redis.lease_thread import LeaseThread
@@ -82,7 +83,13 @@ class Ownership:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        partitions = list(self._services.partitions.values())
+        await self._let_go(list(self._services.partitions.values()))
+
+    async def release_idle(self) -> None:
+        """The runtime stops: give up what no open turn needs, so that others answer what open turns wait for."""
+        await self._let_go([owned for owned in self._services.partitions.values() if not owned.busy])
+
+    async def _let_go(self, partitions: list[Owned]) -> None:
         for partition in partitions:
             partition.let_go()
         await asyncio.gather(*(self._release(partition) for partition in partitions))
@@ -202,14 +209,14 @@ class Ownership:
             movable = next((partition for partition in idle_first if _can_move(partition)), None)
             if movable is not None:
                 self._moves.add(movable.keys.tag)
-                self._services.dispatcher.spawn(self._hand_over(name, movable))
+                self._services.dispatcher.spawn(self._hand_over(movable))
 
     def _owned_of(self, name: str) -> list[Partition]:
         head = f"{self._namespace}:{name}:"
         partitions = self._services.partitions.items()
         return [owned for tag, owned in partitions if tag.startswith(head) and isinstance(owned, Partition)]
 
-    async def _hand_over(self, name: str, partition: Partition) -> None:
+    async def _hand_over(self, partition: Partition) -> None:
         try:
             partition.drain()
             await _emptied(partition)
@@ -219,12 +226,10 @@ class Ownership:
             if partition.busy or not partition.owned or self._services.stopping:
                 return
             for activation in list(partition.agents.values()):
-                if activation.agent is not None:
-                    await activation.agent.close()
+                await _close(activation)
             partition.lose()
             self._next_try[partition.keys.tag] = asyncio.get_running_loop().time() + _PATIENCE
             await self._release(partition)
-            self._tell_hosts(name, partition.keys.tag)
         finally:
             self._moves.discard(partition.keys.tag)
 
@@ -233,14 +238,23 @@ class Ownership:
         await self._services.link.submit(
             lambda scripts: scripts.release(partition.keys, token=partition.token, hold_ms=0)
         )
+        self._tell_hosts(partition.keys.tag)
 
-    def _tell_hosts(self, name: str, tag: str) -> None:
+    def _tell_hosts(self, tag: str) -> None:
         head = NamespaceKeys(self._namespace).bell_head
-        for worker in self._membership.hosts(name):
+        for worker in self._membership.hosts(tag.rpartition(":")[0].rpartition(":")[2]):
             if worker != self._services.worker:
                 bell = f"{head}{worker}}}:bell"
                 self._services.link.tell("XADD", bell, "MAXLEN", "~", "10000", "*", "k", "free", "p", tag)
                 self._services.link.tell("PEXPIRE", bell, "3600000")  # its worker may have died
+
+
+async def _close(activation: Activation) -> None:
+    try:
+        if activation.agent is not None:
+            await activation.agent.close()
+    except Exception:  # the agent goes to another worker all the same
+        logger.exception("%s could not be closed", activation.id)
 
 
 async def _emptied(partition: Partition) -> None:

@@ -166,6 +166,7 @@ class RedisRuntime(States):
         node.services.stopping = True
         node.drain()
         self._dispatcher.stop()
+        await node.release_idle()
         await self._dispatcher.settle(self._settings.stop_grace)
         self._node = None
         await node.close()

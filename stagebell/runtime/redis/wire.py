@@ -22,6 +22,8 @@ from stagebell.runtime.redis.settings import RedisSettings
 
 logger = logging.getLogger("stagebell")
 
+_STATE = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+
 
 class Wire:
     """Encodes and decodes for one runtime."""
@@ -132,7 +134,7 @@ class Wire:
             StateTooLarge: it is larger than `max_state_bytes`.
         """
         try:
-            data = json.dumps(dict(state), separators=(",", ":"), ensure_ascii=False).encode()
+            data = _STATE.encode(dict(state)).encode()
         except (TypeError, ValueError) as error:
             raise MalformedState(agent, f"save_state must return a mapping of JSON values: {error}") from error
         if len(data) > self._settings.max_state_bytes:
