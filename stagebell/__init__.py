@@ -1,19 +1,55 @@
-"""Stagebell: a runtime for message-driven multi-agent systems."""
+"""Stagebell: a runtime for message-driven multi-agent systems.
 
-from stagebell import errors
-from stagebell.errors import StagebellError
-from stagebell.runtime.engine.immediate import immediate
-from stagebell.runtime.engine.options import agent_options
-from stagebell.runtime.local.runtime import LocalRuntime
-from stagebell.runtime.redis.publisher import Publisher
-from stagebell.runtime.redis.runtime import RedisRuntime
+The names below are loaded when they are first used, so that the command line answers without importing all of AutoGen.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stagebell import errors, testing
+    from stagebell.errors import StagebellError
+    from stagebell.runtime.engine.immediate import immediate
+    from stagebell.runtime.engine.options import agent_options
+    from stagebell.runtime.local.runtime import LocalRuntime
+    from stagebell.runtime.ops.settings import Settings
+    from stagebell.runtime.redis.publisher import Publisher
+    from stagebell.runtime.redis.runtime import RedisRuntime
 
 __all__ = [
     "LocalRuntime",
     "Publisher",
     "RedisRuntime",
+    "Settings",
     "StagebellError",
     "agent_options",
     "errors",
     "immediate",
+    "testing",
 ]
+
+_MODULES = {
+    "LocalRuntime": "stagebell.runtime.local.runtime",
+    "Publisher": "stagebell.runtime.redis.publisher",
+    "RedisRuntime": "stagebell.runtime.redis.runtime",
+    "Settings": "stagebell.runtime.ops.settings",
+    "StagebellError": "stagebell.errors",
+    "agent_options": "stagebell.runtime.engine.options",
+    "immediate": "stagebell.runtime.engine.immediate",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("errors", "testing"):
+        return import_module(f"stagebell.{name}")
+    if name not in _MODULES:
+        raise AttributeError(f"module 'stagebell' has no attribute {name!r}")
+    value = getattr(import_module(_MODULES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

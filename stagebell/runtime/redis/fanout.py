@@ -15,7 +15,7 @@ from typing import Any
 
 from autogen_core import AgentId, TopicId
 
-from stagebell.errors import MessageError, UnregisteredType
+from stagebell.errors import MessageError, ServerUnavailable, UnregisteredType
 from stagebell.messages.codec import check_size, pack, read_event
 from stagebell.messages.envelope import Envelope
 from stagebell.messages.ids import turn_id
@@ -28,6 +28,8 @@ from stagebell.runtime.redis.services import Services
 logger = logging.getLogger("stagebell")
 
 _BATCH = 100
+_LOOK_AGAIN = 1.0  # seconds; the registry's version is compared in every hand-over anyway
+_MOST_TOPICS = 10_000
 
 
 class EventsPartition:
@@ -44,6 +46,7 @@ class EventsPartition:
         self._working = False
         self._again = False
         self._draining = False
+        self._without_subscriber: dict[str, float] = {}
 
     @property
     def busy(self) -> bool:
@@ -82,16 +85,20 @@ class EventsPartition:
 
     async def _hand_on(self) -> None:
         try:
-            while self._again and self.owned and not self._draining:
-                self._again = False
-                entries: list[Any] = await self._services.link.ask(
-                    "XRANGE", self.keys.inbox, "-", "+", "COUNT", _BATCH
-                )
-                if entries:
-                    self._again = True
-                    await self._hand_on_batch([(id.decode(), flat) for id, flat in entries])
+            await self._hand_on_all()
+        except ServerUnavailable as error:
+            self._again = True  # the audit begins anew when the server is back
+            logger.debug("events are not handed on now: %s", error)
         finally:
             self._working = False
+
+    async def _hand_on_all(self) -> None:
+        while self._again and self.owned and not self._draining:
+            self._again = False
+            entries: list[Any] = await self._services.link.ask("XRANGE", self.keys.inbox, "-", "+", "COUNT", _BATCH)
+            if entries:
+                self._again = True
+                await self._hand_on_batch([(id.decode(), flat) for id, flat in entries])
 
     async def _hand_on_batch(self, entries: list[tuple[str, list[bytes]]]) -> None:
         prepared = [(id, await self._prepare(id, flat)) for id, flat in entries]
@@ -145,15 +152,27 @@ class EventsPartition:
         topic = TopicId.from_str(event.topic)
         agents: list[AgentId] = self._services.directory.recipients(topic, None)
         if not agents:
-            await self._services.directory.refresh_if_changed()
-            agents = self._services.directory.recipients(topic, None)
-        if not agents:
-            logger.warning("nobody subscribes to topic %s: event %s reaches no agent", topic, event.id)
+            agents = await self._look_again(topic)
         envelope = pack(event)
         return [
             Delivery(await self._services.directory.find_place(a), turn_id(event.id, str(a)), str(a), envelope)
             for a in agents
         ]
+
+
+    async def _look_again(self, topic: TopicId) -> list[AgentId]:
+        """Nobody subscribes, as far as is known here. Asked and reported once in a while for each topic, not each time."""
+        now = asyncio.get_running_loop().time()
+        if now < self._without_subscriber.get(str(topic), 0.0):
+            return []
+        await self._services.directory.refresh_if_changed()
+        agents = self._services.directory.recipients(topic, None)
+        if not agents:
+            logger.warning("nobody subscribes to topic %s: events on it reach no agent", topic)
+            if len(self._without_subscriber) > _MOST_TOPICS:
+                self._without_subscriber.clear()
+            self._without_subscriber[str(topic)] = now + _LOOK_AGAIN
+        return agents
 
 
 def _names(flat: list[bytes]) -> list[str]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import redis
 
+from stagebell.runtime.redis.address import Address
 from stagebell.runtime.redis.keys import LeasedKeys, NamespaceKeys
 from stagebell.runtime.redis.lua_files import SCRIPTS
 from stagebell.runtime.redis.settings import RedisSettings
@@ -25,6 +26,21 @@ _EXPIRES_MS = 15_000
 
 # redis-py leaves the types of its options and answers open.
 _REDIS: Any = redis.Redis
+
+
+def _client(address: Address, timeout: float) -> Any:
+    # Not from the URL: a URL that cannot be understood would be repeated in the error, with its password.
+    place = {"unix_socket_path": address.path} if address.path else {"host": address.host, "port": address.port}
+    tls = {"ssl": True, **address.tls} if address.tls is not None else {}
+    return _REDIS(
+        **place,
+        **tls,
+        username=address.username,
+        password=address.password,
+        db=address.db,
+        socket_timeout=timeout,
+        socket_connect_timeout=timeout,
+    )
 
 
 class LeaseThread:
@@ -43,7 +59,7 @@ class LeaseThread:
         self._settings = settings
         self._on_lost = on_lost
         timeout = max(settings.lease / 3, 0.5)
-        self._client: Any = _REDIS.from_url(url, socket_timeout=timeout, socket_connect_timeout=timeout)
+        self._client = _client(Address.parse(url), timeout)
         self._leases: dict[str, tuple[LeasedKeys, str]] = {}
         self._described: dict[str, str] = {}
         self._lock = threading.Lock()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import platform
@@ -83,7 +82,7 @@ class Node:
         """Connect; see `Client.open`."""
         await self.client.open()
         self.services.on_lost = self._partition_lost
-        self._receiver.on_free = self._ownership.try_at_once
+        self._receiver.on_free = lambda tag, by_stop: self._ownership.given_up(tag, by_stop=by_stop)
         self.client.ears.add(Stream(self._process.bell, self._receiver.hear, trim=True))
         self.client.link.on_restored.append(self._restored)
         self._leases.start(self._description())
@@ -101,10 +100,10 @@ class Node:
             partition.drain()
 
     async def release_idle(self) -> None:
-        """Give up at once what no open turn needs."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(1.0):
-                await self._ownership.release_idle()
+        """Give up, until cancelled, whatever no open turn needs any more."""
+        while True:
+            await self._ownership.release_idle()
+            await asyncio.sleep(_IDLE_LOOK)
 
     async def close(self, *, abrupt: bool = False) -> None:
         """Give everything up and disconnect."""

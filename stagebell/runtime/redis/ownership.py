@@ -94,9 +94,12 @@ class Ownership:
             partition.let_go()
         await asyncio.gather(*(self._release(partition) for partition in partitions))
 
-    def try_at_once(self, tag: str) -> None:
-        """Somebody gave this up."""
-        self._next_try.pop(tag, None)
+    def given_up(self, tag: str, *, by_stop: bool) -> None:
+        """Somebody gave this up: since it stops, then anybody may take it; or since it had more than its share."""
+        if by_stop:
+            self._next_try[tag] = asyncio.get_running_loop().time()
+        else:
+            self._next_try.pop(tag, None)
 
     def owns(self, keys: LeasedKeys) -> Owned | None:
         """The partition of these keys, when it is ours."""
@@ -130,7 +133,9 @@ class Ownership:
         attempts: list[Awaitable[None]] = []
         for keys in tags[start:] + tags[:start]:
             if keys.tag not in self._services.partitions:
-                attempts.append(self._claim(keys, self._make, wanted=owned + len(attempts) < share))
+                wanted = keys.tag not in self._next_try and owned < share
+                owned += wanted
+                attempts.append(self._claim(keys, self._make, wanted=wanted))
         await asyncio.gather(*attempts)
 
     async def _claim(
@@ -245,7 +250,8 @@ class Ownership:
         for worker in self._membership.hosts(tag.rpartition(":")[0].rpartition(":")[2]):
             if worker != self._services.worker:
                 bell = f"{head}{worker}}}:bell"
-                self._services.link.tell("XADD", bell, "MAXLEN", "~", "10000", "*", "k", "free", "p", tag)
+                why = "stop" if self._services.stopping else "share"
+                self._services.link.tell("XADD", bell, "MAXLEN", "~", "10000", "*", "k", "free", "p", tag, "w", why)
                 self._services.link.tell("PEXPIRE", bell, "3600000")  # its worker may have died
 
 

@@ -166,8 +166,10 @@ class RedisRuntime(States):
         node.services.stopping = True
         node.drain()
         self._dispatcher.stop()
-        await node.release_idle()
+        releasing = asyncio.get_running_loop().create_task(node.release_idle())
         await self._dispatcher.settle(self._settings.stop_grace)
+        releasing.cancel()
+        await asyncio.gather(releasing, return_exceptions=True)
         self._node = None
         await node.close()
         self._release_server()

@@ -33,7 +33,7 @@ class Receiver:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self.on_free: Callable[[str], None] = lambda tag: None
+        self.on_free: Callable[[str, bool], None] = lambda tag, by_stop: None
 
     def accept(self, partition: Partition, entry_id: str, turn_id: str, agent: str, raw: bytes) -> DurableTurn:
         """A message was read: put it into its agent's mailbox, or settle it when it cannot be handled."""
@@ -123,7 +123,7 @@ class Receiver:
             case b"rep":
                 self._hear_reply(fields)
             case b"free":
-                self.on_free(fields[b"p"].decode())
+                self.on_free(fields[b"p"].decode(), fields.get(b"w") == b"stop")
             case _:
                 pass  # a newer program may ring for more
 
