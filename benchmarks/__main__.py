@@ -52,14 +52,10 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer rounds and messages: under a minute")
     parser.add_argument("--only", choices=("in-process", "across"), help="measure one half")
-    parser.add_argument(
-        "--rounds", type=int, metavar="N", help="rounds of both halves (the figures are medians)"
-    )
+    parser.add_argument("--rounds", type=int, metavar="N", help="rounds of both halves (the figures are medians)")
     parser.add_argument("--gate", action="store_true", help="exit with 1 when a gate is missed")
     parser.add_argument("--baselines", action="store_true", help="measure only AutoGen and the floors")
-    parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="save it all (whole runs: results/latest.json)"
-    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="save it all (whole runs: results/latest.json)")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw (whole runs: results/latest.png)")
     parser.add_argument("--markdown", action="store_true", help="print the table of the README too")
     parser.add_argument("--saved", type=Path, metavar="FILE", help="measure nothing, show a saved file")

@@ -120,9 +120,7 @@ async def main(kind: str, settings: dict[str, Any]) -> None:
 
 async def _standard_input() -> asyncio.StreamReader:
     reader = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
-    )
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     return reader
 
 

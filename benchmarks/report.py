@@ -79,9 +79,7 @@ def times_better(measure: Measure, ours: float, other: float) -> float:
     return ours / other if measure.more_is_better else other / ours
 
 
-def goal_reached(
-    measure: Measure, goal: Goal, ours: float, ratio: float | None, floor: float | None
-) -> bool | None:
+def goal_reached(measure: Measure, goal: Goal, ours: float, ratio: float | None, floor: float | None) -> bool | None:
     """Whether every term of the goal that can be judged is reached; None when there is none."""
     terms: list[bool] = []
     if goal.ratio is not None and ratio is not None:
@@ -113,9 +111,7 @@ def _add_measure(result: Table, measure: Measure, group: list[Row]) -> None:
         result.add_row(measure.title, *_cells(shared, first))
         return
     result.add_section()
-    result.add_row(
-        Text(measure.title, "bold"), "", shared.peer, shared.floor, "", "", shared.gate, shared.goal
-    )
+    result.add_row(Text(measure.title, "bold"), "", shared.peer, shared.floor, "", "", shared.gate, shared.goal)
     for row in group:
         own = _cells(shared, row)
         result.add_row(f"  {CONTENDERS[row.contender].title}", own[0], "", "", *own[3:5], "", "", own[-1])

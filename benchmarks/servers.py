@@ -54,9 +54,7 @@ def server(kind: Kind, persistence: Persistence = "none") -> Iterator[int]:
         arguments = ["--port", str(port), "--bind", "127.0.0.1", "--dir", folder, "--save", ""]
         if persistence == "everysec":
             arguments += ["--appendonly", "yes", "--appendfsync", "everysec"]
-        process = subprocess.Popen(
-            [program, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
+        process = subprocess.Popen([program, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             _wait_until_ready(kind, port, process)
             yield port

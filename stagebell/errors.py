@@ -11,7 +11,7 @@
     ├── NonDeterministicReplay a turn that ran again made other calls than before
     ├── UnknownAgentType      (also LookupError)              no such agent type in this runtime
     ├── AlreadyRegistered     (also ValueError)               the agent type or agent exists
-    ├── SubscriptionError     (also ValueError)               exists already, is unknown, or is of a class that cannot be stored
+    ├── SubscriptionError     (also ValueError)               it exists, is unknown, or cannot be stored
     ├── MessageError          (also ValueError)
     │   ├── UnregisteredType  the type of a message is not known here
     │   ├── TypeConflict      two classes under one wire name
@@ -182,9 +182,7 @@ class UnknownVersion(MessageError):
     """A newer program wrote the message; `version` is its major version of the wire format."""
 
     def __init__(self, version: int) -> None:
-        super().__init__(
-            f"the message has version {version} of the wire format, unknown to this program: update it"
-        )
+        super().__init__(f"the message has version {version} of the wire format, unknown to this program: update it")
         self.version = version
 
 
@@ -251,6 +249,8 @@ class Busy(ServerError):
     """An inbox is full."""
 
     def __init__(self, recipient: AgentId | str, length: int) -> None:
-        super().__init__(f"the inbox of {recipient} holds {length:,} messages and takes no more from outside: try later")
+        super().__init__(
+            f"the inbox of {recipient} holds {length:,} messages and takes no more from outside: try later"
+        )
         self.recipient = str(recipient)
         self.length = length

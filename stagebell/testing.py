@@ -39,8 +39,7 @@ Answer: TypeAlias = str | Sequence[FunctionCall] | CreateResult
 """What the model says to one request: text, calls of tools, or a whole result."""
 
 Script: TypeAlias = (
-    Sequence[Answer]
-    | Callable[[Sequence[LLMMessage], Sequence[Tool | ToolSchema]], Answer | Awaitable[Answer]]
+    Sequence[Answer] | Callable[[Sequence[LLMMessage], Sequence[Tool | ToolSchema]], Answer | Awaitable[Answer]]
 )
 """The answers one after the other, or a function (plain or async) from messages and tools to an answer."""
 
@@ -111,9 +110,7 @@ class ScriptedModel(ChatCompletionClient):
             ScriptExhausted: the script has no more answers.
             asyncio.CancelledError: the token was cancelled; the answer is not used up.
         """
-        request = ModelRequest(
-            tuple(messages), tuple(tools), tool_choice, json_output, dict(extra_create_args or {})
-        )
+        request = ModelRequest(tuple(messages), tuple(tools), tool_choice, json_output, dict(extra_create_args or {}))
         answering = asyncio.ensure_future(self._answer(request))
         if cancellation_token is not None:
             cancellation_token.link_future(answering)
@@ -162,9 +159,7 @@ class ScriptedModel(ChatCompletionClient):
             _tokens(json.dumps(tool.schema if isinstance(tool, Tool) else tool)) for tool in tools
         )
 
-    def remaining_tokens(
-        self, messages: Sequence[LLMMessage], *, tools: Sequence[Tool | ToolSchema] = ()
-    ) -> int:
+    def remaining_tokens(self, messages: Sequence[LLMMessage], *, tools: Sequence[Tool | ToolSchema] = ()) -> int:
         """Returns how many of 128,000 tokens messages and tools leave free, never less than 0."""
         return max(0, _CONTEXT_TOKENS - self.count_tokens(messages, tools=tools))
 

@@ -58,9 +58,7 @@ async def test_a_script_that_has_ended_is_a_clear_error() -> None:
     model = ScriptedModel(["only one"])
     await model.create([QUESTION])
 
-    with pytest.raises(
-        ScriptExhausted, match=r"request number 2 came, but the script has 1 answer"
-    ) as caught:
+    with pytest.raises(ScriptExhausted, match=r"request number 2 came, but the script has 1 answer") as caught:
         await model.create([QUESTION])
 
     assert isinstance(caught.value, StagebellError)
@@ -140,9 +138,7 @@ async def test_a_token_ends_a_stream_between_chunks() -> None:
     seen: list[str | CreateResult] = []
 
     with pytest.raises(asyncio.CancelledError):
-        async for chunk in ScriptedModel(["one two three"]).create_stream(
-            [QUESTION], cancellation_token=token
-        ):
+        async for chunk in ScriptedModel(["one two three"]).create_stream([QUESTION], cancellation_token=token):
             seen.append(chunk)
             token.cancel()
 
@@ -151,8 +147,6 @@ async def test_a_token_ends_a_stream_between_chunks() -> None:
 
 def test_what_the_model_can_do_is_stated() -> None:
     assert ScriptedModel([]).model_info["function_calling"]
-    plain = ModelInfo(
-        vision=False, function_calling=False, json_output=False, structured_output=False, family="plain"
-    )
+    plain = ModelInfo(vision=False, function_calling=False, json_output=False, structured_output=False, family="plain")
     assert ScriptedModel([], model_info=plain).model_info == plain
     assert ScriptedModel([], model_info=plain).capabilities == plain

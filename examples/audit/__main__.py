@@ -65,15 +65,11 @@ def _options(arguments: Sequence[str] | None) -> Options:
     parser = argparse.ArgumentParser(
         prog="python -m examples.audit", description="Measures a Python source tree with agents."
     )
-    parser.add_argument(
-        "--path", type=Path, default=standard_library(), help="tree (default: standard library)"
-    )
+    parser.add_argument("--path", type=Path, default=standard_library(), help="tree (default: standard library)")
     parser.add_argument("--workers", type=int, default=3, help="number of worker processes (default: 3)")
     parser.add_argument("--no-kill", dest="kill", action="store_false", help="do not kill a worker half way")
     parser.add_argument("--local", action="store_true", help="all agents in this process, no server")
-    parser.add_argument(
-        "--redis", metavar="URL", help="server to use (default: one of its own, removed afterwards)"
-    )
+    parser.add_argument("--redis", metavar="URL", help="server to use (default: one of its own, removed afterwards)")
     options = parser.parse_args(arguments, Options())
     if options.workers < 1:
         parser.error("--workers must be at least 1")

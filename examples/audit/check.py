@@ -29,9 +29,7 @@ def differences(plain: PlainMeasures, report: Report, ranking: Ranking) -> list[
         wrong.extend(_wrong_files(name, files, counted))
         wrong.extend(_wrong_sums(name, files, counted))
     expected = {file.package for file in plain}
-    wrong.extend(
-        f"package {name}: counted, but it is not in the tree" for name in report.packages.keys() - expected
-    )
+    wrong.extend(f"package {name}: counted, but it is not in the tree" for name in report.packages.keys() - expected)
     wrong.extend(_wrong_totals(plain, report, ranking))
     return wrong
 

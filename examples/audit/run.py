@@ -110,9 +110,7 @@ class Job:
 
     def _is_complete(self, progress: Progress) -> bool:
         nothing = (0, 0)
-        return all(
-            progress.by_package.get(name, nothing)[0] >= files for name, files in self._expected.items()
-        )
+        return all(progress.by_package.get(name, nothing)[0] >= files for name, files in self._expected.items())
 
     def _kill_one(self, progress: Progress) -> None:
         by_pid = {worker.pid: worker for worker in self.workers}

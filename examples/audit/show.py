@@ -87,8 +87,7 @@ def show_check(out: Console, files: int, wrong: list[str]) -> None:
     """Prints whether every count is right, or which are not."""
     if not wrong:
         out.print(
-            f"every file was counted exactly once: {files:,} of {files:,}, "
-            "and every sum equals the plain computation's"
+            f"every file was counted exactly once: {files:,} of {files:,}, and every sum equals the plain computation's"
         )
         return
     out.print(f"WRONG: {len(wrong)} counts differ from the plain computation", style="bold red")
@@ -136,17 +135,13 @@ def _spread_table(report: Report, recovery: Recovery | None) -> Table:
     total = sum(report.by_worker.values())
     for worker, files in sorted(report.by_worker.items()):
         killed = recovery is not None and recovery.killed == worker
-        table.add_row(
-            str(worker), f"{files:,}", f"{files / total:.0%}", "killed on the way" if killed else ""
-        )
+        table.add_row(str(worker), f"{files:,}", f"{files / total:.0%}", "killed on the way" if killed else "")
     return table
 
 
 def _recovery_text(recovery: Recovery) -> str:
     if recovery.first is None:
-        return (
-            f"recovery: the killed worker {recovery.killed} was busy with no package, nothing had to recover"
-        )
+        return f"recovery: the killed worker {recovery.killed} was busy with no package, nothing had to recover"
     everything = "not seen" if recovery.all is None else f"{recovery.all:.2f} s"
     return (
         f"recovery: {recovery.first:.2f} s from the kill until another worker had measured a file of one of "

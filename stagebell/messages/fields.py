@@ -37,9 +37,7 @@ def check_types(fields: Fields) -> Fields:
         if name in _TYPES and type(value) is not _TYPES[name]:
             if value is not None:
                 refuse(fields, f"{name} must be {_WORDS[_TYPES[name]]}")
-            return check_types(
-                {name: value for name, value in fields.items() if value is not None or name == "data"}
-            )
+            return check_types({name: value for name, value in fields.items() if value is not None or name == "data"})
     return fields
 
 

@@ -52,9 +52,7 @@ def test_without_the_peer_nothing_is_judged() -> None:
 
 
 def test_a_note_is_outside_the_gate_but_shows_its_ratio() -> None:
-    found = rows(
-        samples(delivered_1={REDIS: [9_000], REDIS_EVERYSEC: [2_000], GRPC: [2_000], THIN: [90_000]})
-    )
+    found = rows(samples(delivered_1={REDIS: [9_000], REDIS_EVERYSEC: [2_000], GRPC: [2_000], THIN: [90_000]}))
     note = next(row for row in found if row.contender == REDIS_EVERYSEC)
     assert (note.ratio, note.gate, note.ok) == (1, None, None)
     assert missed(found) == []
@@ -105,9 +103,7 @@ def test_the_saved_file_keeps_every_sample_and_gives_the_same_rows_again() -> No
 
 
 def test_the_table_shows_what_contenders_share_once() -> None:
-    found = rows(
-        samples(delivered_1={REDIS: [9_000], REDIS_EVERYSEC: [8_000], GRPC: [2_000], THIN: [90_000]})
-    )
+    found = rows(samples(delivered_1={REDIS: [9_000], REDIS_EVERYSEC: [8_000], GRPC: [2_000], THIN: [90_000]}))
     output = StringIO()
     Console(file=output, width=160).print(table(found, "across processes"))
     text = output.getvalue()
@@ -118,6 +114,4 @@ def test_the_table_shows_what_contenders_share_once() -> None:
 
 def test_the_markdown_table_has_a_line_for_each_of_ours() -> None:
     text = markdown(rows(samples(call={LOCAL: [5], AUTOGEN: [100]})))
-    assert text.splitlines()[2:] == [
-        "| call and reply, one at a time (LocalRuntime) | 5.00 µs | 100 µs | 20.0× |"
-    ]
+    assert text.splitlines()[2:] == ["| call and reply, one at a time (LocalRuntime) | 5.00 µs | 100 µs | 20.0× |"]

@@ -138,9 +138,7 @@ async def test_a_closure_agent_collects_what_others_publish(runtime: Any, start:
         for number in range(3):
             await agent.publish_message(Note(number=number), DefaultTopicId())
 
-    await ClosureAgent.register_closure(
-        runtime, "collect", collect, subscriptions=lambda: [DefaultSubscription()]
-    )
+    await ClosureAgent.register_closure(runtime, "collect", collect, subscriptions=lambda: [DefaultSubscription()])
     await host(runtime, "publisher", publish)
     await start(runtime)
     await runtime.send_message(Ask(), agent("publisher"))

@@ -18,9 +18,7 @@ def _in_one_process(capabilities: Any) -> None:
         pytest.skip("declared: cancellation across processes is not part of this runtime yet")
 
 
-async def test_the_handler_gets_the_callers_token_and_the_caller_its_cancellation(
-    runtime: Any, start: Any
-) -> None:
+async def test_the_handler_gets_the_callers_token_and_the_caller_its_cancellation(runtime: Any, start: Any) -> None:
     token, entered, seen = CancellationToken(), asyncio.Event(), []
 
     async def wait(agent: Doing, message: Ask, ctx: MessageContext) -> None:
@@ -71,9 +69,7 @@ async def test_a_call_that_waits_is_cancelled_before_its_handler_runs(runtime: A
     await start(runtime)
     first = asyncio.create_task(runtime.send_message(Ask(text="first"), agent("busy")))
     await entered.wait()
-    second = asyncio.create_task(
-        runtime.send_message(Ask(text="second"), agent("busy"), cancellation_token=token)
-    )
+    second = asyncio.create_task(runtime.send_message(Ask(text="second"), agent("busy"), cancellation_token=token))
     await asyncio.sleep(0)
     token.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -84,9 +80,7 @@ async def test_a_call_that_waits_is_cancelled_before_its_handler_runs(runtime: A
     assert ran == ["first"]
 
 
-async def test_calls_of_a_cancelled_turn_are_cancelled_without_passing_the_token_on(
-    runtime: Any, start: Any
-) -> None:
+async def test_calls_of_a_cancelled_turn_are_cancelled_without_passing_the_token_on(runtime: Any, start: Any) -> None:
     token, entered, seen = CancellationToken(), asyncio.Event(), []
 
     async def outer(agent: Doing, message: Ask, ctx: MessageContext) -> Any:
@@ -123,9 +117,7 @@ async def test_an_agent_goes_on_after_a_turn_was_cancelled(runtime: Any, start: 
 
     await host(runtime, "slow", ask)
     await start(runtime)
-    call = asyncio.create_task(
-        runtime.send_message(Ask(text="wait"), agent("slow"), cancellation_token=token)
-    )
+    call = asyncio.create_task(runtime.send_message(Ask(text="wait"), agent("slow"), cancellation_token=token))
     await entered.wait()
     token.cancel()
     with pytest.raises(asyncio.CancelledError):

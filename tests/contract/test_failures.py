@@ -45,9 +45,7 @@ def raising(error: BaseException) -> Any:
     ],
     ids=repr,
 )
-async def test_the_callers_error_has_the_handlers_class_and_text(
-    runtime: Any, start: Any, error: Exception
-) -> None:
+async def test_the_callers_error_has_the_handlers_class_and_text(runtime: Any, start: Any, error: Exception) -> None:
     await host(runtime, "bad", raising(error))
     await start(runtime)
     with pytest.raises(type(error)) as caught:
@@ -65,9 +63,7 @@ async def test_its_data_comes_along(runtime: Any, start: Any) -> None:
 
 
 async def test_autogens_tool_exceptions_come_with_their_call(runtime: Any, start: Any) -> None:
-    await host(
-        runtime, "tool", raising(ToolNotFoundException(call_id="7", content="no such tool", name="add"))
-    )
+    await host(runtime, "tool", raising(ToolNotFoundException(call_id="7", content="no such tool", name="add")))
     await start(runtime)
     with pytest.raises(ToolException) as caught:
         await runtime.send_message(Ask(), agent("tool"))

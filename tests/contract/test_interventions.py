@@ -24,9 +24,7 @@ class Marking(DefaultInterventionHandler):
         return message.model_copy(update={"text": message.text + self.mark})
 
     async def on_publish(self, message: Any, *, message_context: MessageContext) -> Any:
-        self.seen.append(
-            ("publish", message_context.sender, message_context.topic_id, message_context.is_rpc)
-        )
+        self.seen.append(("publish", message_context.sender, message_context.topic_id, message_context.is_rpc))
         return message.model_copy(update={"text": message.text + self.mark})
 
     async def on_response(self, message: Any, *, sender: AgentId, recipient: AgentId | None) -> Any:
@@ -51,9 +49,7 @@ class Dropping(DefaultInterventionHandler):
         return self.value if self.hook == "response" else message
 
 
-async def test_each_sees_what_the_one_before_it_made_of_a_call_and_of_its_reply(
-    make_runtime: Any, start: Any
-) -> None:
+async def test_each_sees_what_the_one_before_it_made_of_a_call_and_of_its_reply(make_runtime: Any, start: Any) -> None:
     first, second = Marking("1"), Marking("2")
     runtime = make_runtime(intervention_handlers=[first, second])
     await host(runtime, "echo", echo)

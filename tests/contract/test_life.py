@@ -76,9 +76,7 @@ async def test_it_is_started_once_and_stopped_once(runtime: Any, start: Any) -> 
         await runtime.stop_when_idle()
 
 
-async def test_before_the_first_start_messages_wait_or_are_refused(
-    runtime: Any, start: Any, capabilities: Any
-) -> None:
+async def test_before_the_first_start_messages_wait_or_are_refused(runtime: Any, start: Any, capabilities: Any) -> None:
     seen: list[str] = []
     await host(runtime, "reader", echo, collect(seen), topics=("news",))
     if not capabilities.handles_before_start:

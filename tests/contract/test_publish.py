@@ -128,9 +128,7 @@ async def test_the_default_topic_has_the_key_of_the_agent_whose_turn_it_is(runti
     assert {key for key, _ in seen} == {"customer-7"}
 
 
-async def test_a_publisher_does_not_hear_itself_and_idle_means_the_chain_has_ended(
-    runtime: Any, start: Any
-) -> None:
+async def test_a_publisher_does_not_hear_itself_and_idle_means_the_chain_has_ended(runtime: Any, start: Any) -> None:
     """Two agents that answer each other: each step has one hearer, and stop_when_idle waits for the last."""
     seen: list[tuple[str, int]] = []
     await Chain.register(runtime, "left", lambda: Chain(seen))

@@ -88,9 +88,7 @@ async def test_agents_of_unknown_types_are_left_out_when_a_state_is_loaded(runti
     ],
     ids=repr,
 )
-async def test_a_malformed_snapshot_is_refused_and_changes_nothing(
-    runtime: Any, start: Any, snapshot: Any
-) -> None:
+async def test_a_malformed_snapshot_is_refused_and_changes_nothing(runtime: Any, start: Any, snapshot: Any) -> None:
     await counted(runtime, start)
     if isinstance(snapshot, dict):
         snapshot = {"counter/default": {"count": 99}, "counter/x": {"count": 1}, **snapshot}

@@ -133,9 +133,7 @@ def test_the_state_stays_small_for_the_largest_tree() -> None:
     empty = FileReport(path="", lines=1)
     for file in source_files(standard_library()):
         report.add(
-            FileMeasured(
-                package=file.package, number=file.number, report=empty, worker=1234567, analyser_count=1
-            )
+            FileMeasured(package=file.package, number=file.number, report=empty, worker=1234567, analyser_count=1)
         )
     assert len(json.dumps(report.model_dump(mode="json"))) < 64 * 1024
 

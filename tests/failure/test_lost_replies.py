@@ -25,7 +25,7 @@ async def at_rest(view: View) -> None:
     await eventually(lambda: not view.left_behind(), within=3)
 
 
-async def run_in_a_storm(server: Server, workers: Workers, view: View, seed: int, every: float = 0.15) -> None:
+async def run_in_a_storm(server: Server, workers: Workers, view: View, seed: int, every: float = 0.05) -> None:
     """Two workers and the client over bad lines; one worker over a good one."""
     async with BadLine(server.port, seed) as line, BadLine(server.port, seed + 1) as client_line:
         await asyncio.gather(workers.start("audit", 2, url=line.url, lease=1.5), workers.start("audit", lease=1.5))

@@ -124,10 +124,12 @@ async def test_a_message_that_kills_its_worker_is_set_aside_and_harms_no_neighbo
             asyncio.create_task(publisher.call(Trouble(kind="none", number=i), AgentId("troubled", f"n{i}")))
             for i in range(10)
         ]
+        slow = [asyncio.create_task(slow_call(publisher, f"s{i}", pause=0.4)) for i in range(3)]
         after = asyncio.create_task(publisher.call(Trouble(kind="none"), AgentId("troubled", "poison")))
         with pytest.raises(DeadLettered, match="died"):
             await asyncio.wait_for(poison, 40)
         assert [reply.count for reply in await asyncio.wait_for(asyncio.gather(*neighbours), 10)] == [1] * 10
+        assert [reply.noted for reply in await asyncio.wait_for(asyncio.gather(*slow), 10)] == [1] * 3
         assert (await asyncio.wait_for(after, 10)).count == 1
         done.set()
         await keeper

@@ -30,9 +30,7 @@ class Host(RoutedAgent):
 class Cook(RoutedAgent):
     @message_handler
     async def choose(self, message: Plan, ctx: MessageContext) -> str:
-        budget = await self.send_message(
-            AskBudget(), AgentId("host", "default")
-        )  # the host is still waiting for us
+        budget = await self.send_message(AskBudget(), AgentId("host", "default"))  # the host is still waiting for us
         return "soup" if budget / message.guests < 10 else "roast"
 
 

@@ -43,8 +43,6 @@ def test_public_methods_of_classes_say_what_they_do(name: str) -> None:
     undocumented = [
         method
         for method, function in vars(value).items()
-        if not method.startswith("_")
-        and inspect.isfunction(function)
-        and not inspect.getdoc(getattr(value, method))
+        if not method.startswith("_") and inspect.isfunction(function) and not inspect.getdoc(getattr(value, method))
     ]
     assert undocumented == []

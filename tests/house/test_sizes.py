@@ -31,9 +31,7 @@ def test_half_of_the_files_are_short() -> None:
 
 def test_functions_stay_under_the_limit() -> None:
     found = [function for path in sources.modules() for function in sources.functions(path)]
-    assert not [
-        f"{function.where}: {function.lines}" for function in found if function.lines >= FUNCTION_LIMIT
-    ]
+    assert not [f"{function.where}: {function.lines}" for function in found if function.lines >= FUNCTION_LIMIT]
 
 
 def test_nine_functions_in_ten_are_short() -> None:

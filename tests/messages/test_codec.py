@@ -188,11 +188,7 @@ _FRAGMENTS = [
 ]
 
 
-@given(
-    st.binary()
-    | st.lists(st.sampled_from(_FRAGMENTS)).map(b"".join)
-    | _json.map(lambda v: json.dumps(v).encode())
-)
+@given(st.binary() | st.lists(st.sampled_from(_FRAGMENTS)).map(b"".join) | _json.map(lambda v: json.dumps(v).encode()))
 def test_unpack_raises_nothing_but_message_errors(raw: bytes) -> None:
     _unpack_or_refuse(raw)
 
@@ -206,9 +202,7 @@ def test_a_damaged_envelope_raises_nothing_but_message_errors(
     _unpack_or_refuse(raw[:at] + bytes([byte]) + raw[at + length :])
 
 
-@given(
-    st.dictionaries(st.sampled_from([*_MINIMAL, "from", "topic", "chain", "deadline", "data_base64"]), _json)
-)
+@given(st.dictionaries(st.sampled_from([*_MINIMAL, "from", "topic", "chain", "deadline", "data_base64"]), _json))
 def test_fields_of_any_shape_raise_nothing_but_message_errors(changes: dict[str, object]) -> None:
     _unpack_or_refuse(json.dumps(_MINIMAL | changes).encode())
 

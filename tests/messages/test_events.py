@@ -78,9 +78,7 @@ def test_an_event_of_any_shape_is_read_or_refused(event: dict[str, str | bytes])
 
 
 @given(st.text(), st.text(), st.text())
-def test_a_well_formed_event_of_any_text_can_be_packed_or_is_refused(
-    type_: str, source: str, data: str
-) -> None:
+def test_a_well_formed_event_of_any_text_can_be_packed_or_is_refused(type_: str, source: str, data: str) -> None:
     try:
         envelope = codec.read_event(
             {"type": type_, "topic": f"t/{source}", "data": data, "datacontenttype": "text/plain"}, "e1"

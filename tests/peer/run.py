@@ -54,9 +54,7 @@ class Result:
         return (self.runtime.name, self.suite.name, *map(str, numbers), f"{self.seconds:.0f} s", verdict)
 
 
-def run_suite(
-    python: Path, runtime: Runtime, suite: Suite, extra: Sequence[str], server: str | None
-) -> Result:
+def run_suite(python: Path, runtime: Runtime, suite: Suite, extra: Sequence[str], server: str | None) -> Result:
     """Run one suite against one runtime in a process of its own."""
     print(
         f"\n=== {suite.archive} {VERSION} on {runtime.name} ({runtime.replacement or 'its own class'})",
@@ -87,9 +85,7 @@ def _environment(runtime: Runtime, report: Path, server: str | None) -> dict[str
     }
 
 
-def _pytest(
-    python: Path, runtime: Runtime, suite: Suite, extra: Sequence[str], environment: Mapping[str, str]
-) -> int:
+def _pytest(python: Path, runtime: Runtime, suite: Suite, extra: Sequence[str], environment: Mapping[str, str]) -> int:
     command = [str(python), "-P", "-m", "pytest", "-p", "tests.peer.plugin", "-p", "no:cacheprovider", "-q"]
     command += ["-W", "ignore", "--tb=short", f"--timeout={PER_TEST}", "-o", "asyncio_mode=strict"]
     command += [f"--deselect=tests/{test}" for test in runtime.exceptions.get(suite.name, {})]
@@ -132,9 +128,7 @@ def print_exceptions(results: Sequence[Result]) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runtime", choices=[*(runtime.name for runtime in RUNTIMES), "all"], default="all")
     parser.add_argument("--suite", choices=[*(suite.name for suite in SUITES), "all"], default="all")
     options, extra = parser.parse_known_args()

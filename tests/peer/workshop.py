@@ -61,9 +61,7 @@ def _environment() -> Path:
 def _download(python: Path, suite: Suite) -> None:
     print(f"peer: fetching the source archive of {suite.archive} {VERSION}", flush=True)
     wanted = f"{suite.archive}=={VERSION}"
-    _run(
-        python, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:", "-d", home(), wanted
-    )
+    _run(python, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:", "-d", home(), wanted)
     with tarfile.open(unpacked(suite).with_name(unpacked(suite).name + ".tar.gz")) as archive:
         archive.extractall(home(), filter="data")
 

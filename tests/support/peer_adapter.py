@@ -1,7 +1,7 @@
 """`RedisRuntime` behind the surface of AutoGen's in-process class, for AutoGen's own tests.
 
-Those tests look at agents before a start and after a stop, and expect the first exception of a handler of a publish from
-`stop_when_idle`. Each instance has a namespace of its own.
+Those tests look at agents before a start and after a stop, and expect the first exception of a handler of a publish
+from `stop_when_idle`. Each instance has a namespace of its own.
 """
 
 from __future__ import annotations

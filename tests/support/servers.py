@@ -62,9 +62,7 @@ class Server:
         dir: its folder; default: a new one, removed by `close`.
     """
 
-    def __init__(
-        self, kind: Kind, *, unix: bool = False, args: Sequence[str] = (), dir: str | None = None
-    ) -> None:
+    def __init__(self, kind: Kind, *, unix: bool = False, args: Sequence[str] = (), dir: str | None = None) -> None:
         self.kind = kind
         self.unix = unix
         self.args = tuple(args)

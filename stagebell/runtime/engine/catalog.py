@@ -60,7 +60,9 @@ class Catalog:
             AlreadyRegistered: the type exists.
         """
         if name in self.types:
-            raise AlreadyRegistered(f"agent type {name!r} already exists in this runtime: give the second one another name")
+            raise AlreadyRegistered(
+                f"agent type {name!r} already exists in this runtime: give the second one another name"
+            )
         hosted = self.types[name] = HostedType(name, factory, expected_class)
         return hosted
 
@@ -161,7 +163,7 @@ class Catalog:
                     )
             except BaseException as error:
                 event_logger.info(AgentConstructionExceptionEvent(agent_id=id, exception=error))
-                logger.error("Error constructing agent %s", id, exc_info=True)
+                logger.exception("Error constructing agent %s", id)
                 raise
         return agent
 

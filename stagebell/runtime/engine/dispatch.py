@@ -59,7 +59,9 @@ class Dispatcher:
     def enqueue(self, activation: Activation, entry: Entry) -> None:
         """Let a message wait in an agent's mailbox; it starts as soon as the agent may take it."""
         if not self._accepting:
-            self._performer.discard(entry, RuntimeNotRunning(f"the runtime is stopped, {activation.id} takes no messages"))
+            self._performer.discard(
+                entry, RuntimeNotRunning(f"the runtime is stopped, {activation.id} takes no messages")
+            )
             return
         was_empty = not activation.mailbox
         activation.push(entry)
@@ -101,7 +103,9 @@ class Dispatcher:
             for entry in list(activation.mailbox or ()):
                 activation.remove(entry)
                 self.queued -= 1
-                self._performer.discard(entry, RuntimeNotRunning("the runtime was stopped before the message was handled"))
+                self._performer.discard(
+                    entry, RuntimeNotRunning("the runtime was stopped before the message was handled")
+                )
             activation.mailbox = None
         self._ready.clear()
         self._look_idle()

@@ -213,9 +213,7 @@ def _done_before(loop: asyncio.AbstractEventLoop, waiting: Future[Any], deadline
     return waiting.done()
 
 
-async def _adopted(
-    keeper: Keeper, turn: Turn, work: Coroutine[Any, Any, Any], context: Context, waiting: Any
-) -> None:
+async def _adopted(keeper: Keeper, turn: Turn, work: Coroutine[Any, Any, Any], context: Context, waiting: Any) -> None:
     """Go on with a turn whose caller has left, in a task of its own; its result goes nowhere."""
     turn.task, turn.inline, turn.interrupting = asyncio.current_task(), False, False
     if waiting is not None:

@@ -76,7 +76,9 @@ class Events:
                 )
             )
 
-    def dropped(self, message: Any, kind: MessageKind, sender: AgentId | None, receiver: AgentId | TopicId | None) -> None:
+    def dropped(
+        self, message: Any, kind: MessageKind, sender: AgentId | None, receiver: AgentId | TopicId | None
+    ) -> None:
         """An intervention dropped a message."""
         if event_logger.isEnabledFor(logging.INFO):
             payload = self._describe(message)
@@ -108,13 +110,13 @@ class Events:
         """A span that ends when the last subscriber has handled the message."""
         if self.tracer is None or not subscribers:
             return None
-        return PublishSpan(self.tracer.start_span(f"autogen publish {_spell(topic)}", kind=SpanKind.PRODUCER), subscribers)
+        return PublishSpan(
+            self.tracer.start_span(f"autogen publish {_spell(topic)}", kind=SpanKind.PRODUCER), subscribers
+        )
 
     def context_attribute(self, sender: AgentId | None, topic: TopicId | None, is_rpc: bool, message_id: str) -> str:
         """The message context as AutoGen writes it on its spans."""
-        return json.dumps(
-            {"sender": str(sender), "topic_id": str(topic), "is_rpc": is_rpc, "message_id": message_id}
-        )
+        return json.dumps({"sender": str(sender), "topic_id": str(topic), "is_rpc": is_rpc, "message_id": message_id})
 
 
 class PublishSpan:

@@ -182,7 +182,9 @@ class Host:
         return result
 
     def _may_inline(self, activation: Activation, caller: Turn | None) -> bool:
-        if caller is not None and (caller.depth % _LEVELS_PER_TASK == _LEVELS_PER_TASK - 1 or caller.depth >= self._max_call_depth):
+        if caller is not None and (
+            caller.depth % _LEVELS_PER_TASK == _LEVELS_PER_TASK - 1 or caller.depth >= self._max_call_depth
+        ):
             return False
         return activation.admits(caller)
 
@@ -275,7 +277,11 @@ class Host:
     def _caller(self) -> Turn | None:
         """The turn of this runtime whose handler's code is running."""
         turn = current_turn.get()
-        if turn is None or turn.closed or self._catalog.types.get(turn.activation.hosted.name) is not turn.activation.hosted:
+        if (
+            turn is None
+            or turn.closed
+            or self._catalog.types.get(turn.activation.hosted.name) is not turn.activation.hosted
+        ):
             return None
         return turn
 

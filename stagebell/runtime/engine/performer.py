@@ -108,9 +108,7 @@ class Performer:
         with ExitStack() as spans:
             if entry.topic_id is not None and entry.receipt is not None:
                 spans.enter_context(self._events.span("publish", entry.topic_id, SpanKind.CONSUMER))
-            spans.enter_context(
-                self._events.span("process", activation.id, SpanKind.CONSUMER, message_context=context)
-            )
+            spans.enter_context(self._events.span("process", activation.id, SpanKind.CONSUMER, message_context=context))
             result = await handle(activation.agent, entry.message, turn)
         if entry.is_rpc:
             self._events.message(result, MessageKind.RESPOND, DeliveryStage.SEND, activation.id, entry.sender)

@@ -49,7 +49,7 @@ class Watch:
 
 
 def _stack_of(awaiting: Any) -> list[FrameSummary]:
-    """Where a suspended coroutine waits: its own line and, last, the innermost one (a task shows its first line only)."""
+    """Where a suspended coroutine waits: its own line first, the innermost one last (a task shows only the first)."""
     found: list[FrameSummary] = []
     while (frame := getattr(awaiting, "cr_frame", None)) is not None:
         code = frame.f_code

@@ -111,9 +111,7 @@ class BoundTypes:
     async def _set_aside(self, keys: ProcessKeys, token: str, worker: str, entry: InboxEntry) -> None:
         reason = f"the process {worker} that held the agent has ended"
         envelope = unpack(entry.envelope)
-        failure = self._services.wire.failure(
-            Undeliverable(entry.agent, reason), id=envelope.id, sender=entry.agent
-        )
+        failure = self._services.wire.failure(Undeliverable(entry.agent, reason), id=envelope.id, sender=entry.agent)
         fence = Turn(keys, token, entry.agent, entry.entry_id, entry.turn_id)
         await self._services.link.submit(
             lambda scripts: scripts.fail(

@@ -1,8 +1,8 @@
 """The calls of one turn: each leaves exactly once, however often the turn is run, and gets the same reply each time.
 
-Call k of a turn is recorded in the turn's journal by the script that sends it; so is its reply, by the callee's commit.
-A turn that runs again (its worker died) asks the journal first. k = branch.number: branches are the tasks of the turn in
-the order of their first call, so calls made at once by `gather` keep their places.
+Call k of a turn is recorded in the turn's journal by the script that sends it; so is its reply, by the callee's
+commit. A turn that runs again (its worker died) asks the journal first. k = branch.number: branches are the tasks of
+the turn in the order of their first call, so calls made at once by `gather` keep their places.
 """
 
 from __future__ import annotations

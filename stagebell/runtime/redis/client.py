@@ -37,9 +37,7 @@ class Client:
         self.membership = Membership(self.link, namespace, settings.lease_ms)
         self.ears = Ears(url, self.link, f"stagebell-{self.name}-ears")
         self.ears.add(self.replies.stream)
-        self.calls_watch = CallsWatch(
-            self.link, self.wire, self.directory, self.membership, self.replies, settings
-        )
+        self.calls_watch = CallsWatch(self.link, self.wire, self.directory, self.membership, self.replies, settings)
         self.upkeep = Upkeep()
         self.upkeep.chores.append(self.calls_watch.look)
 

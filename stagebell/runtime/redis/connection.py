@@ -115,9 +115,7 @@ class Connection(asyncio.Protocol):
         return connection
 
     @classmethod
-    async def open_with_retry(
-        cls, url: str, *, deadline: float, timeout: float = 5.0, name: str = ""
-    ) -> Connection:
+    async def open_with_retry(cls, url: str, *, deadline: float, timeout: float = 5.0, name: str = "") -> Connection:
         """Like `open`, again and again with growing pauses until `deadline` seconds have passed.
 
         Raises:
@@ -272,9 +270,7 @@ class Connection(asyncio.Protocol):
         else:
             future.set_result(result)
 
-    def _refused(
-        self, future: Sink, parse: Parse | None, args: tuple[Arg, ...], error: ServerRefused
-    ) -> None:
+    def _refused(self, future: Sink, parse: Parse | None, args: tuple[Arg, ...], error: ServerRefused) -> None:
         if future.done():
             return
         if error.code == "NOSCRIPT" and self.on_noscript is not None:

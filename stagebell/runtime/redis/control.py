@@ -1,4 +1,4 @@
-"""Requests that the runtime answers itself, in the agent's own turn: so they are ordered, durable and reach any worker."""
+"""Requests that the runtime answers itself, in the agent's own turn: ordered, durable, on any worker."""
 
 from __future__ import annotations
 

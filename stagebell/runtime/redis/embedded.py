@@ -97,9 +97,7 @@ class EmbeddedServer:
         return await asyncio.to_thread(cls.acquire_blocking, folder, timeout=timeout)
 
     @classmethod
-    def acquire_blocking(
-        cls, folder: Path | None = None, *, timeout: float = DEFAULT_TIMEOUT
-    ) -> EmbeddedServer:
+    def acquire_blocking(cls, folder: Path | None = None, *, timeout: float = DEFAULT_TIMEOUT) -> EmbeddedServer:
         """The same as `acquire`, for code that runs without an event loop."""
         if sys.platform == "win32":
             raise ServerNotFound(

@@ -36,8 +36,7 @@ def socket_path(folder: Path) -> str:
             return path
         reasons.append(f"{private} {reason}")
     raise ServerUnavailable(
-        f"no folder for the embedded server's socket: {'; '.join(reasons)}. "
-        "Point TMPDIR at a short path that you own"
+        f"no folder for the embedded server's socket: {'; '.join(reasons)}. Point TMPDIR at a short path that you own"
     )
 
 

@@ -159,9 +159,8 @@ class EventsPartition:
             for a in agents
         ]
 
-
     async def _look_again(self, topic: TopicId) -> list[AgentId]:
-        """Nobody subscribes, as far as is known here. Asked and reported once in a while for each topic, not each time."""
+        """Nobody subscribes, as far as is known here. Asked and reported once in a while for each topic."""
         now = asyncio.get_running_loop().time()
         if now < self._without_subscriber.get(str(topic), 0.0):
             return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from enum import Enum
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from autogen_core import InterventionHandler, MessageSerializer, Subscription
 from opentelemetry.trace import TracerProvider
 
-from stagebell.errors import RuntimeNotRunning
+from stagebell.errors import RuntimeNotRunning, TypeConflict
 from stagebell.runtime.engine.catalog import HostedType
 from stagebell.runtime.engine.host import Host
 from stagebell.runtime.engine.options import saves_state
@@ -19,6 +20,8 @@ from stagebell.runtime.redis.node import Node
 from stagebell.runtime.redis.storage import stored_of
 from stagebell.runtime.redis.turns import DurableTurn
 from stagebell.runtime.redis.wire import register_replies
+
+logger = logging.getLogger("stagebell")
 
 
 class Phase(Enum):
@@ -65,8 +68,13 @@ class Hosting(Host):
             await self._announce(self._node, hosted)
 
     async def _announce(self, node: Node, hosted: HostedType) -> None:
-        if hosted.agent_class is not None and not hosted.process_bound:
-            register_replies(self._registry, hosted.agent_class)
+        if hosted.agent_class is not None:
+            try:
+                register_replies(self._registry, hosted.agent_class)
+            except TypeConflict as error:
+                if not hosted.process_bound:
+                    raise
+                logger.warning("%s answers in its process only: %s", hosted.name, error)
         await node.host(hosted)
 
     def add_message_serializer(self, serializer: MessageSerializer[Any] | Sequence[MessageSerializer[Any]]) -> None:

@@ -115,7 +115,9 @@ class LeaseThread:
         stall = time.monotonic() - self._progress
         if stall > self._settings.max_stall:
             if not self._stalled:
-                logger.error("the event loop has made no progress for %.0f s: worker %s gives up its leases", stall, self._worker)
+                logger.error(
+                    "the event loop has made no progress for %.0f s: worker %s gives up its leases", stall, self._worker
+                )
             self._stalled = True
             return
         self._stalled = False

@@ -36,7 +36,9 @@ class _Request(Generic[T]):
 
     __slots__ = ("answer", "ask", "key", "link", "mortal", "sent")
 
-    def __init__(self, link: Link, key: int, ask: Ask[T], answer: Callable[[T | BaseException], None], mortal: bool) -> None:
+    def __init__(
+        self, link: Link, key: int, ask: Ask[T], answer: Callable[[T | BaseException], None], mortal: bool
+    ) -> None:
         self.link = link
         self.key = key
         self.ask = ask

@@ -50,9 +50,7 @@ class Membership:
         alive = [name for name, age in ages.items() if age <= self._timeout_ms]
         self.silent = [name for name in ages if name not in alive]
         described = await asyncio.gather(*(self._link.ask("HGETALL", self._keys.worker(name)) for name in alive))
-        self.members = [
-            _member(name, ages[name], flat) for name, flat in zip(alive, described, strict=True) if flat
-        ]
+        self.members = [_member(name, ages[name], flat) for name, flat in zip(alive, described, strict=True) if flat]
 
     def hosts(self, agent_type: str) -> list[str]:
         """The workers that host an agent type, in the same order everywhere."""

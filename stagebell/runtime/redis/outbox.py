@@ -40,15 +40,16 @@ class Outbox:
         envelope = self._services.wire.publication(encoded, id=id, topic=topic, sender=sender)
         self.published.append(Published(id, topic, envelope, message, sender))
 
-    def deliveries(self) -> list[Delivery]:
-        """The messages for agents that live in the server, by the subscriptions known now."""
+    def deliveries(self) -> list[Delivery] | None:
+        """The messages for agents that live in the server, by the subscriptions known now; None: `refresh` first."""
         found: list[Delivery] = []
         for published in self.published:
             for agent in self._recipients(published, bound=False):
                 place = self._services.directory.place(agent)
-                if place is not None:
-                    recipient = str(agent)
-                    found.append(Delivery(place, turn_id(published.id, recipient), recipient, published.envelope))
+                if place is None:
+                    return None
+                recipient = str(agent)
+                found.append(Delivery(place, turn_id(published.id, recipient), recipient, published.envelope))
         return found
 
     async def refresh(self) -> None:
@@ -63,9 +64,7 @@ class Outbox:
         for published in self.published:
             agents = self._recipients(published, bound=True)
             if agents:
-                self._services.publish_here(
-                    published.message, published.topic, agents, published.sender, published.id
-                )
+                self._services.publish_here(published.message, published.topic, agents, published.sender, published.id)
 
     def _recipients(self, published: Published, *, bound: bool) -> list[AgentId]:
         agents = self._services.directory.recipients(published.topic, published.sender)

@@ -7,8 +7,8 @@
 What holds at all times
     - The lease only says who should work; the token that came with it is the fence, and every effect is checked
       against it in the server.
-    - A partition whose owner is not heard of is taken when its lease ends, by whoever asks first. A free one is taken by
-      a worker that has less than its share (partitions / workers that host the type, rounded up).
+    - A partition whose owner is not heard of is taken when its lease ends, by whoever asks first. A free one is taken
+      by a worker that has less than its share (partitions / workers that host the type, rounded up).
     - A partition is given up when its agents have nothing to do, and never while an agent is in memory that cannot be
       moved because it saves no state.
 """
@@ -138,9 +138,7 @@ class Ownership:
                 attempts.append(self._claim(keys, self._make, wanted=wanted))
         await asyncio.gather(*attempts)
 
-    async def _claim(
-        self, keys: LeasedKeys, make: Make, *, wanted: bool
-    ) -> None:
+    async def _claim(self, keys: LeasedKeys, make: Make, *, wanted: bool) -> None:
         """Try to take one, when it can be free: at first, and when the present lease ends."""
         loop, tag = asyncio.get_running_loop(), keys.tag
         due = self._next_try.get(tag)

@@ -1,8 +1,8 @@
 """A partition that this worker owns: which of its messages are in memory, and which are still to be read.
 
 What holds at all times
-    - `last` is the highest entry id that was read; every entry up to it is in `pending`, was consumed, or came back from
-      the dead (see `audit`).
+    - `last` is the highest entry id that was read; every entry up to it is in `pending`, was consumed, or came back
+      from the dead (see `audit`).
     - Messages are handed on in the order of the inbox. A bell that carries a message is used only when nothing before
       it is missing, which its `q` (the entry before it) tells; else the inbox is read.
     - At most `credit` messages are in memory; the rest is read when half of them are done.

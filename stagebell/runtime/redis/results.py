@@ -150,9 +150,7 @@ def read_end(raw: Sequence[Any]) -> EndReply:
     status: Any = _text(raw[0])
     if status in ("STALE_REGISTRY", "BADKEY"):
         return EndReply(status, detail=_text(raw[1]))
-    return EndReply(
-        status, int(raw[1]) if len(raw) > 1 else 0, parent_savepoints=raw[2] if len(raw) > 2 else 0
-    )
+    return EndReply(status, int(raw[1]) if len(raw) > 1 else 0, parent_savepoints=raw[2] if len(raw) > 2 else 0)
 
 
 def read_fanout(raw: Sequence[Any]) -> FanoutReply:

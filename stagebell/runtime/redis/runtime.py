@@ -326,4 +326,3 @@ def _lineage(turn: Turn | None) -> tuple[str, ...]:
             return (*turn.receipt.envelope.chain, turn.receipt.turn_id)
         turn = turn.parent
     return ()
-

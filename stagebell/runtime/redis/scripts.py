@@ -68,9 +68,7 @@ class Scripts:
             ServerUnavailable: the connection ended.
             ServerRefused: the server takes no scripts.
         """
-        await asyncio.gather(
-            *(self._connection.execute("SCRIPT", "LOAD", s.source) for s in SCRIPTS.values())
-        )
+        await asyncio.gather(*(self._connection.execute("SCRIPT", "LOAD", s.source) for s in SCRIPTS.values()))
 
     # ---- ownership; ttl, hold and timeouts in milliseconds; `now` = "" is the server's clock
 
@@ -307,9 +305,7 @@ class Scripts:
 
     # ---- the registry
 
-    def register(
-        self, changes: Sequence[tuple[Literal["nx", "set", "del"], str, str]]
-    ) -> asyncio.Future[Registered]:
+    def register(self, changes: Sequence[tuple[Literal["nx", "set", "del"], str, str]]) -> asyncio.Future[Registered]:
         """Change the registry: (nx, field, value) sets if absent, (set, …) sets, (del, field, "") deletes."""
         flat = [part for change in changes for part in change]
         return self._run(results.read_register, "EVALSHA", _SHA["register"], 1, self.keys.reg, *flat)

@@ -136,9 +136,7 @@ class Transport:
             place = await self._directory.wait_for_place(recipient, self._patience)
 
     async def _send(self, deliveries: Sequence[Delivery], version: int | None = None) -> SendReply:
-        reply = await self._link.submit(
-            lambda scripts: scripts.send(deliveries, registry_version=version), mortal=True
-        )
+        reply = await self._link.submit(lambda scripts: scripts.send(deliveries, registry_version=version), mortal=True)
         match reply.status:
             case "OK" | "STALE_REGISTRY":
                 return reply

@@ -121,5 +121,7 @@ class CallsWatch:
         if not call.answer.done():
             text = f"message {field} to {call.recipient} was handled, but its reply is lost"
             call.answer.set_exception(
-                OutcomeUnknown(f"{text}: perhaps the message id was used for an earlier call, or the server lost writes")
+                OutcomeUnknown(
+                    f"{text}: perhaps the message id was used for an earlier call, or the server lost writes"
+                )
             )

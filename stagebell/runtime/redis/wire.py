@@ -166,7 +166,9 @@ def register_replies(registry: TypeRegistry, cls: type) -> None:
             try:
                 registry.add_type(produced)
             except UnregisteredType:
-                logger.warning("%s.%s returns %s, which cannot travel: calls to it will fail", cls.__name__, name, produced)
+                logger.warning(
+                    "%s.%s returns %s, which cannot travel: calls to it will fail", cls.__name__, name, produced
+                )
 
 
 def spell_reply(reply: ReplyTo) -> str:

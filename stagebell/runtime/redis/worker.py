@@ -47,9 +47,7 @@ class Receiver:
             message = self._message(partition, entry_id, turn_id, agent, _UNREADABLE)
             message.set_aside(error, has_state=False, dead_letter=f"it cannot be read: {error}")
             return message
-        message = DurableTurn(
-            self._services, partition, entry_id, turn_id, id, envelope, parse_reply(envelope.reply)
-        )
+        message = DurableTurn(self._services, partition, entry_id, turn_id, id, envelope, parse_reply(envelope.reply))
         message.careful = partition.careful
         attempts = partition.attempts.get(turn_id, 0)
         # Two workers died while it ran: such messages run one after the other, so that only one can be to blame.
@@ -61,7 +59,9 @@ class Receiver:
             self._enqueue(partition, message, id, envelope)
         return message
 
-    def _message(self, partition: Partition, entry_id: str, turn_id: str, agent: str, envelope: Envelope) -> DurableTurn:
+    def _message(
+        self, partition: Partition, entry_id: str, turn_id: str, agent: str, envelope: Envelope
+    ) -> DurableTurn:
         try:
             id = _agent(agent)
         except ValueError:

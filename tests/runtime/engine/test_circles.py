@@ -15,9 +15,7 @@ from tests.support.agents import Ask, Doing, Forbidding, Interleaved, agent
 pytestmark = pytest.mark.runtime
 
 
-async def test_waiting_for_each_other_is_found_within_a_second_and_names_the_circle(
-    runtime: Any, ready: Any
-) -> None:
+async def test_waiting_for_each_other_is_found_within_a_second_and_names_the_circle(runtime: Any, ready: Any) -> None:
     met = asyncio.Barrier(2)
 
     async def cross(agent: Doing, message: Ask, ctx: MessageContext) -> Any:
@@ -83,9 +81,7 @@ async def test_an_agent_that_forbids_it_is_not_called_back(runtime: Any, ready: 
         assert caught.value.cycle[0] == caught.value.cycle[-1]
 
 
-async def test_a_nested_turn_that_calls_an_agent_which_waits_for_it_is_a_circle(
-    runtime: Any, ready: Any
-) -> None:
+async def test_a_nested_turn_that_calls_an_agent_which_waits_for_it_is_a_circle(runtime: Any, ready: Any) -> None:
     """A awaits B and C; B's nested turn in A calls C, which waits for A to let it in."""
     waits = asyncio.Event()
 

@@ -55,9 +55,7 @@ def steps(events: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
     ]
 
 
-async def test_nothing_is_serialised_when_nobody_listens(
-    runtime: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_nothing_is_serialised_when_nobody_listens(runtime: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     encoded: list[Any] = []
     monkeypatch.setattr(TypeRegistry, "encode", lambda self, message: encoded.append(message))
     seen: list[str] = []
@@ -86,9 +84,7 @@ async def test_a_call_is_told_as_sent_delivered_answered_and_received(runtime: A
     assert json.loads(events[2]["payload"]) == "hello"
 
 
-async def test_a_publish_is_told_once_as_sent_and_once_a_subscriber_as_delivered(
-    runtime: Any, events: Any
-) -> None:
+async def test_a_publish_is_told_once_as_sent_and_once_a_subscriber_as_delivered(runtime: Any, events: Any) -> None:
     for name in ("one", "two"):
         await host(runtime, name, note=collect([]), topics=("news",))
     await runtime.publish_message(Note(text="hello"), TopicId("news", "d"))

@@ -90,7 +90,7 @@ async def test_a_handler_that_swallows_its_cancellation_does_not_hold_the_caller
             if waits_by == "a future":
                 await release.wait()
             else:
-                while not release.is_set():  # noqa: ASYNC110  a handler that polls is what is tested
+                while not release.is_set():
                     await asyncio.sleep(0)
         ended.set()
 
@@ -162,9 +162,7 @@ async def test_the_current_task_is_the_same_at_every_line_of_a_handler(runtime: 
     await host(runtime, "published", handler, note, topics=("start",))
     await runtime.send_message(Ask(), agent("inline"))
     await runtime.publish_message(Note(), TopicId("start", "default"))
-    await asyncio.gather(
-        *(runtime.send_message(Ask(), agent("inline")) for _ in range(2))
-    )  # the second is queued
+    await asyncio.gather(*(runtime.send_message(Ask(), agent("inline")) for _ in range(2)))  # the second is queued
     await eventually(lambda: len(seen) == 4 and all(len(tasks) == 6 for tasks in seen))
     assert [len(set(tasks)) for tasks in seen] == [1, 1, 1, 1]
 
@@ -235,9 +233,7 @@ async def test_a_task_group_inside_a_handler_may_fail_and_the_handler_go_on(
     assert await asyncio.wait_for(runtime.send_message(Ask(), agent("group")), 2) is False
 
 
-async def test_a_time_out_around_a_call_inside_a_handler_ends_that_call_alone(
-    runtime: Any, ready: Any
-) -> None:
+async def test_a_time_out_around_a_call_inside_a_handler_ends_that_call_alone(runtime: Any, ready: Any) -> None:
     inner: list[CancellationToken] = []
 
     async def slow(agent: Doing, message: Ask, ctx: MessageContext) -> None:
@@ -286,9 +282,7 @@ async def test_a_chain_of_nine_hundred_agents_is_within_the_limits(runtime: Any)
 
 
 @pytest.mark.parametrize("suspends", [False, True])
-async def test_an_agent_that_calls_itself_without_end_gets_an_error(
-    runtime: Any, ready: Any, suspends: bool
-) -> None:
+async def test_an_agent_that_calls_itself_without_end_gets_an_error(runtime: Any, ready: Any, suspends: bool) -> None:
     depth = 0
 
     async def deeper(agent: Doing, message: Ask, ctx: MessageContext) -> Any:
@@ -309,9 +303,7 @@ async def test_a_lower_limit_of_depth_is_kept() -> None:
     async with LocalRuntime(max_call_depth=3) as runtime:
 
         async def down(agent: Doing, message: Ask, ctx: MessageContext) -> int:
-            return (
-                0 if message.number == 0 else 1 + int(await agent.call(agent.id, number=message.number - 1))
-            )
+            return 0 if message.number == 0 else 1 + int(await agent.call(agent.id, number=message.number - 1))
 
         await host(runtime, "deep", down)
         await runtime.get(agent("deep"), lazy=False)
@@ -320,9 +312,7 @@ async def test_a_lower_limit_of_depth_is_kept() -> None:
             await runtime.send_message(Ask(number=6), agent("deep"))
 
 
-async def test_calls_of_one_caller_are_let_in_in_order_also_when_they_come_back(
-    runtime: Any, ready: Any
-) -> None:
+async def test_calls_of_one_caller_are_let_in_in_order_also_when_they_come_back(runtime: Any, ready: Any) -> None:
     """While A awaits B, B calls A three times: the third may not pass the second that already waits."""
     seen: list[str] = []
 

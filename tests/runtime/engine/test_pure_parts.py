@@ -265,9 +265,7 @@ def test_agent_options_gives_the_class_back() -> None:
     assert agent_options()(Serial) is Serial
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"concurrency": "parallel"}, {"reentrancy": "maybe"}, {"reentrancy": True}]
-)
+@pytest.mark.parametrize("wrong", [{"concurrency": "parallel"}, {"reentrancy": "maybe"}, {"reentrancy": True}])
 def test_a_misspelt_option_is_refused(wrong: Any) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         agent_options(**wrong)

@@ -46,9 +46,7 @@ async def test_the_caller_of_a_cancelled_call_does_not_wait_for_a_slow_handler(h
         assert call.cancelled()
 
 
-async def test_a_handler_that_ignores_its_token_is_cancelled_after_the_grace(
-    runtime: Any, ready: Any
-) -> None:
+async def test_a_handler_that_ignores_its_token_is_cancelled_after_the_grace(runtime: Any, ready: Any) -> None:
     entered, ended = [], []
     token = CancellationToken()
     await ready("slow", waiting(entered, ended))
@@ -60,9 +58,7 @@ async def test_a_handler_that_ignores_its_token_is_cancelled_after_the_grace(
     await eventually(lambda: ended)
 
 
-async def test_the_callers_task_is_as_it_was_after_a_token_cancelled_its_call(
-    runtime: Any, ready: Any
-) -> None:
+async def test_the_callers_task_is_as_it_was_after_a_token_cancelled_its_call(runtime: Any, ready: Any) -> None:
     entered: list[Any] = []
     await ready("slow", waiting(entered, []))
     token = CancellationToken()
@@ -156,14 +152,10 @@ async def test_eight_hundred_nested_calls_are_cancelled_quickly(runtime: Any) ->
             await asyncio.Event().wait()
         following = type(agent.id)(agent.id.type, str(message.number))
         passed_on = ctx.cancellation_token if message.number % 2 else None
-        return await agent.send_message(
-            Ask(number=message.number - 1), following, cancellation_token=passed_on
-        )
+        return await agent.send_message(Ask(number=message.number - 1), following, cancellation_token=passed_on)
 
     await host(runtime, "level", down)
-    call = asyncio.create_task(
-        runtime.send_message(Ask(number=800), agent("level", "top"), cancellation_token=token)
-    )
+    call = asyncio.create_task(runtime.send_message(Ask(number=800), agent("level", "top"), cancellation_token=token))
     await asyncio.wait_for(bottom.wait(), 10)
     begin = time.monotonic()
     token.cancel()
@@ -196,9 +188,7 @@ async def test_a_token_on_a_publish_cancels_serial_handlers_and_not_process_boun
 
 
 @pytest.mark.parametrize("state", ["new agents", "busy agents"])
-async def test_a_token_cancelled_while_its_publish_waits_reaches_every_subscriber(
-    runtime: Any, state: str
-) -> None:
+async def test_a_token_cancelled_while_its_publish_waits_reaches_every_subscriber(runtime: Any, state: str) -> None:
     """No subscriber may be left running for ever because another one of the same token was told first."""
     completed, token, gate = [], CancellationToken(), asyncio.Event()
 

@@ -106,9 +106,7 @@ class World:
             async with asyncio.timeout(limit):
                 await self._send(agent, ctx, receiver, budget)
 
-    async def _send_with_token(
-        self, agent: Doing, ctx: Turn, receiver: AgentId, budget: int, limit: float
-    ) -> None:
+    async def _send_with_token(self, agent: Doing, ctx: Turn, receiver: AgentId, budget: int, limit: float) -> None:
         token = CancellationToken()
         timer = asyncio.get_running_loop().call_later(limit, token.cancel)
         try:

@@ -156,9 +156,7 @@ async def test_passwords_open_the_server_and_are_never_told(kind: Any) -> None:
     with Server(kind, args=("--requirepass", SECRET)) as server:
         place = f"127.0.0.1:{server.port}"
         connection = await Connection.open(f"redis://:{SECRET_QUOTED}@{place}")
-        await connection.execute(
-            "ACL", "SETUSER", "ann", "on", f">{SECRET}", "~*", "+@all", "-ping", "-client"
-        )
+        await connection.execute("ACL", "SETUSER", "ann", "on", f">{SECRET}", "~*", "+@all", "-ping", "-client")
         connection.close()
         connection = await Connection.open(f"redis://ann:{SECRET_QUOTED}@{place}", name="ann")
         assert await connection.execute("ACL", "WHOAMI") == b"ann"
@@ -257,9 +255,7 @@ async def test_a_loop_that_was_blocked_does_not_blame_the_server(own_server: Ser
     connection.close()
 
 
-async def test_a_blocking_command_may_take_its_time_and_the_timeout_more(
-    server: Server, namespace: str
-) -> None:
+async def test_a_blocking_command_may_take_its_time_and_the_timeout_more(server: Server, namespace: str) -> None:
     connection = await Connection.open(server.url, timeout=0.2)
     assert await connection.execute_blocking("BLPOP", namespace, "0.6", patience=0.6) is None
     forever = connection.execute_blocking("BLPOP", namespace, 0, patience=0)

@@ -74,10 +74,6 @@ def test_no_place_at_all_is_an_error_with_each_reason(
 ) -> None:
     private.mkdir()
     private.chmod(0o755)
-    monkeypatch.setattr(
-        "stagebell.runtime.redis.embedded_socket._candidates", lambda: [private, Path("/" + "x" * 200)]
-    )
-    with pytest.raises(
-        ServerUnavailable, match=r"open to others \(chmod 700 it\); .*too long a path.*TMPDIR"
-    ):
+    monkeypatch.setattr("stagebell.runtime.redis.embedded_socket._candidates", lambda: [private, Path("/" + "x" * 200)])
+    with pytest.raises(ServerUnavailable, match=r"open to others \(chmod 700 it\); .*too long a path.*TMPDIR"):
         socket_path(tmp_path)

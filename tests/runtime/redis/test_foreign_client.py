@@ -44,7 +44,15 @@ class ForeignClient:
         tag, message_id = f"{self.namespace}:{kind}:{number}", uuid4().hex
         turn, keys = blake(12, message_id, agent).hex(), f"sb:{{{tag}}}:"
         reply = f"s|{self.replies}|{turn}"
-        envelope = {"v": 1, "id": message_id, "type": type_name, "kind": "send", "to": agent, "reply": reply, "data": data}
+        envelope = {
+            "v": 1,
+            "id": message_id,
+            "type": type_name,
+            "kind": "send",
+            "to": agent,
+            "reply": reply,
+            "data": data,
+        }
         answer = self.server.eval(
             self.send,
             4,
@@ -97,7 +105,11 @@ async def test_a_call_is_answered(client: ForeignClient) -> None:
 
 async def test_a_failure_says_what_happened(client: ForeignClient) -> None:
     reply = await asyncio.to_thread(client.call, "doubling/a", "Question", {"number": -1})
-    assert (reply["kind"], reply["data"]["type"], reply["data"]["text"]) == ("failure", "builtins:ValueError", "too small")
+    assert (reply["kind"], reply["data"]["type"], reply["data"]["text"]) == (
+        "failure",
+        "builtins:ValueError",
+        "too small",
+    )
 
 
 async def test_one_command_publishes(client: ForeignClient) -> None:

@@ -42,9 +42,7 @@ def test_the_other_keys() -> None:
     assert SHARED.client_replies("c-1") == "sb:{ns:c:c-1}:rep"
 
 
-@pytest.mark.parametrize(
-    "keys", [PARTITION, PROCESS, PartitionKeys("ns", "w", 3), PartitionKeys("ns", "ä.b-c", 0)]
-)
+@pytest.mark.parametrize("keys", [PARTITION, PROCESS, PartitionKeys("ns", "w", 3), PartitionKeys("ns", "ä.b-c", 0)])
 def test_a_tag_leads_back_to_its_keys(keys: LeasedKeys) -> None:
     again = leased_keys(keys.tag)
     assert (again, type(again), again.inbox) == (keys, type(keys), keys.inbox)

@@ -59,9 +59,7 @@ REQUESTS: dict[str, Callable[[Scripts], Any]] = {
         EventsKeys("headers"), token="tok", entry_id="entry_id", deliveries=[OUT], dead_letter="reason"
     ),
     "register": lambda s: s.register([("set", "field", "value")]),
-    "claim_type": lambda s: s.claim_type(
-        field="field", worker="worker", value="value", timeout_ms=1, now="now"
-    ),
+    "claim_type": lambda s: s.claim_type(field="field", worker="worker", value="value", timeout_ms=1, now="now"),
 }
 
 
@@ -131,9 +129,7 @@ def test_every_key_and_argument_is_read(name: str) -> None:
 @pytest.mark.unit
 def test_no_file_is_left_out() -> None:
     assert {path.stem for path in FOLDER.glob("*.lua")} == set(SCRIPTS)
-    used = {
-        name for script in SCRIPTS.values() for name in re.findall(r"^--@include (\w+)", script.text, re.M)
-    }
+    used = {name for script in SCRIPTS.values() for name in re.findall(r"^--@include (\w+)", script.text, re.M)}
     assert {path.stem for path in (FOLDER / "lib").glob("*.lua")} == used
 
 

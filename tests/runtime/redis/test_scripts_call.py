@@ -164,9 +164,7 @@ async def test_a_callee_cannot_answer_a_withdrawn_call(world: World) -> None:
     callee = Turn(world.b, token, "b/1", sent.entry_id, "T.0.0")
     await world.scripts.begin(callee)
     to = ReplyTo.caller(world.a, "T", "0.0")
-    await world.scripts.withdraw(
-        world.b, entry_id=sent.entry_id, turn_id="T.0.0", reply_to=to, failure=b"late"
-    )
+    await world.scripts.withdraw(world.b, entry_id=sent.entry_id, turn_id="T.0.0", reply_to=to, failure=b"late")
     assert world.hash(world.b.run) == {}
     with world.untouched():
         reply = await world.scripts.commit(callee, version=0, reply_to=to, reply=b"answer")

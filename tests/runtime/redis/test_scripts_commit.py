@@ -169,9 +169,7 @@ async def test_a_reply_to_a_caller_that_has_ended_is_dropped(world: World) -> No
     await world.call(caller)
     await world.scripts.commit(caller, version=0)
     to = ReplyTo.caller(world.a, "T", "0.0")
-    assert (
-        await world.scripts.commit(await callee(world), version=0, reply_to=to, reply=b"r")
-    ).status == "OK"
+    assert (await world.scripts.commit(await callee(world), version=0, reply_to=to, reply=b"r")).status == "OK"
     assert not world.client.exists(world.a.journal("T"))
 
 
@@ -225,9 +223,7 @@ async def test_a_nested_turn_leaves_a_savepoint_and_no_state(world: World) -> No
     assert not world.client.exists(world.a.state("1"))
     pending = await world.call(parent)
     assert (pending.savepoints, pending.savepoint) == (1, b"inner")
-    assert await world.scripts.commit(parent, version=0, state=b"outer", known_savepoints=1) == EndReply(
-        "OK", 1
-    )
+    assert await world.scripts.commit(parent, version=0, state=b"outer", known_savepoints=1) == EndReply("OK", 1)
     assert not world.client.exists(world.a.savepoints("T"))
 
 

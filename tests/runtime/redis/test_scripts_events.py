@@ -61,9 +61,7 @@ async def test_an_event_that_cannot_be_read_is_set_aside(world: World) -> None:
         ({"dead_letter": "a reason and recipients"}, FanoutReply("BADARGS")),
     ],
 )
-async def test_a_refused_fan_out_changes_nothing(
-    world: World, change: dict[str, Any], reply: FanoutReply
-) -> None:
+async def test_a_refused_fan_out_changes_nothing(world: World, change: dict[str, Any], reply: FanoutReply) -> None:
     request = await event(world)
     with world.untouched():
         assert await world.scripts.fanout(**request | change) == reply
@@ -83,9 +81,7 @@ async def test_the_registry_counts_its_changes(world: World) -> None:
     first = await world.scripts.register([("nx", "t:a", "1"), ("set", "s:b", "2"), ("del", "m:c", "")])
     assert first == Registered(1, True, ("1", "2", ""))
     with world.untouched():
-        again = await world.scripts.register(
-            [("nx", "t:a", "other"), ("set", "s:b", "2"), ("del", "m:c", "")]
-        )
+        again = await world.scripts.register([("nx", "t:a", "other"), ("set", "s:b", "2"), ("del", "m:c", "")])
         assert again == Registered(1, False, ("1", "2", ""))
     assert await world.scripts.register([("del", "t:a", "")]) == Registered(2, True, ("",))
     assert await world.scripts.register([]) == Registered(2, False, ())
@@ -108,9 +104,7 @@ async def test_a_registry_of_a_wrong_type_is_refused(world: World) -> None:
 
 async def claim(world: World, worker: str, now: str = "10000") -> Claim:
     value = json.dumps({"w": worker})
-    return await world.scripts.claim_type(
-        field="t:user", worker=worker, value=value, timeout_ms=3000, now=now
-    )
+    return await world.scripts.claim_type(field="t:user", worker=worker, value=value, timeout_ms=3000, now=now)
 
 
 async def test_a_process_bound_type_has_one_holder(world: World) -> None:

@@ -80,9 +80,7 @@ async def test_a_nested_failure_without_savepoint_leaves_the_parent_alone(world:
 
 async def test_a_failure_of_an_agent_without_state_writes_none(world: World) -> None:
     turn = await world.turn()
-    await world.scripts.commit(
-        await nested_in(world, turn), version=None, state=b"x", nested=Nested("T", "0.0", 0)
-    )
+    await world.scripts.commit(await nested_in(world, turn), version=None, state=b"x", nested=Nested("T", "0.0", 0))
     await world.scripts.fail(turn, has_state=False)
     assert not world.client.exists(world.a.state("1"))
 

