@@ -13,6 +13,8 @@ from autogen_core.tools import FunctionTool, Tool, ToolSchema
 from stagebell.errors import StagebellError
 from stagebell.testing import Answer, ScriptedModel, ScriptExhausted
 
+pytestmark = pytest.mark.unit
+
 QUESTION = UserMessage(content="What is two and two?", source="user")
 CALL = FunctionCall(id="1", name="add", arguments='{"a": 2, "b": 2}')
 

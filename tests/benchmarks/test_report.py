@@ -23,6 +23,8 @@ from benchmarks.report import (
 )
 from benchmarks.samples import Samples, percentile
 
+pytestmark = pytest.mark.unit
+
 
 def samples(**by_measure: dict[str, list[float]]) -> Samples:
     return Samples.of({key.replace("_", "-"): contenders for key, contenders in by_measure.items()})

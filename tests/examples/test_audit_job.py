@@ -19,6 +19,8 @@ from examples.audit.measure import FileReport
 from examples.audit.plain import measure_all
 from examples.audit.tree import SourceFile, standard_library
 
+pytestmark = pytest.mark.integration
+
 PROJECT = Path(__file__).parents[2]
 RIGHT = "every file was counted exactly once: {0} of {0}, and every sum equals the plain computation's"
 
