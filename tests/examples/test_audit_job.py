@@ -19,7 +19,7 @@ from examples.audit.measure import FileReport
 from examples.audit.plain import measure_all
 from examples.audit.tree import SourceFile, standard_library
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.evaluation
 
 PROJECT = Path(__file__).parents[2]
 RIGHT = "every file was counted exactly once: {0} of {0}, and every sum equals the plain computation's"
@@ -71,7 +71,6 @@ def is_alive(pid: int) -> bool:
     return True
 
 
-@pytest.mark.evaluation
 def test_one_process_counts_right_and_prints_plain_text(tree: Path) -> None:
     code, printed = finished(audit("--local", "--path", str(tree)))
     assert code == 0, printed
@@ -80,7 +79,6 @@ def test_one_process_counts_right_and_prints_plain_text(tree: Path) -> None:
     assert "\r" not in printed
 
 
-@pytest.mark.evaluation
 def test_a_wrong_count_is_named_and_ends_with_1(
     tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -93,8 +91,6 @@ def test_a_wrong_count_is_named_and_ends_with_1(
     assert "package package2: lines is" in capsys.readouterr().out
 
 
-@pytest.mark.evaluation
-@pytest.mark.integration
 @pytest.mark.timeout(120)
 def test_a_killed_worker_loses_and_doubles_nothing(tree: Path) -> None:
     code, printed = finished(audit("--path", str(tree), "--workers", "3"))
@@ -107,7 +103,6 @@ def test_a_killed_worker_loses_and_doubles_nothing(tree: Path) -> None:
     assert not any(is_alive(pid) for pid in worker_ids(printed))
 
 
-@pytest.mark.integration
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_leaves_no_process_behind(tree: Path, number: signal.Signals) -> None:
