@@ -39,6 +39,7 @@ from stagebell.runtime.engine.outcome import require_handler
 from stagebell.runtime.engine.performer import Performer
 from stagebell.runtime.engine.ports import Delivery
 from stagebell.runtime.engine.turn import Entry, Turn, current_turn
+from stagebell.runtime.engine.watched import Watched
 
 logger = logging.getLogger("stagebell")
 
@@ -75,6 +76,7 @@ class Host:
         self._registry = TypeRegistry()
         self._events = Events(self._describe, tracer_provider)
         self._interventions = Interventions(intervention_handlers, self._events)
+        self._watcher = Watched(self._events, self._interventions)
         self._catalog = Catalog(cast(AgentRuntime, self))
         performer = Performer(self._catalog, self._events, self._interventions, self._on_publish_error)
         self._dispatcher = Dispatcher(self._catalog, performer, grace=cancel_grace, warn_after=warn_after)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from types import TracebackType
 from typing import Any, Self
-from uuid import uuid4
 
 from autogen_core import (
     AgentId,
@@ -20,17 +19,16 @@ from autogen_core import (
     CancellationToken,
     DropMessage,
     InterventionHandler,
-    MessageContext,
     Subscription,
     TopicId,
 )
-from autogen_core.logging import DeliveryStage, MessageKind
-from opentelemetry.trace import SpanKind, TracerProvider
+from opentelemetry.trace import TracerProvider
 
 from stagebell.errors import RuntimeNotRunning
 from stagebell.runtime.engine.host import Host
 from stagebell.runtime.engine.snapshots import load_into, parse_snapshot, save_live, state_of
 from stagebell.runtime.engine.subscriptions import Subscriptions
+from stagebell.runtime.engine.watched import context_of
 
 
 class _Phase(Enum):
@@ -112,15 +110,12 @@ class LocalRuntime(Host):
             raise _not_running("a call", recipient)
         if not self._watched:
             return await self._call_here(message, recipient, sender, cancellation_token, message_id)
-        message_id = message_id or str(uuid4())
-        context = MessageContext(sender, None, True, cancellation_token or CancellationToken(), message_id)
-        with self._events.span("create", recipient, SpanKind.PRODUCER, message_type=type(message).__name__):
-            self._events.message(message, MessageKind.DIRECT, DeliveryStage.SEND, sender, recipient)
-            message = await self._interventions.on_send(message, context, recipient)
-        with self._events.span("send", recipient, SpanKind.PRODUCER):
-            reply = await self._call_here(message, recipient, sender, context.cancellation_token, message_id)
-        self._events.message(reply, MessageKind.RESPOND, DeliveryStage.DELIVER, recipient, sender)
-        return reply
+        context = context_of(sender, None, cancellation_token, message_id)
+
+        async def send(changed: Any) -> Any:
+            return await self._call_here(changed, recipient, sender, context.cancellation_token, context.message_id)
+
+        return await self._watcher.call(message, context, recipient, send)
 
     async def publish_message(
         self,
@@ -156,16 +151,14 @@ class LocalRuntime(Host):
         token: CancellationToken | None,
         message_id: str | None,
     ) -> None:
-        message_id = message_id or str(uuid4())
-        context = MessageContext(sender, topic, False, token or CancellationToken(), message_id)
-        with self._events.span("create", topic, SpanKind.PRODUCER, message_type=type(message).__name__):
-            self._events.message(message, MessageKind.PUBLISH, DeliveryStage.SEND, sender, topic)
-            message = await self._interventions.on_publish(message, context)
+        context = context_of(sender, topic, token, message_id)
+        message = await self._watcher.publish(message, context, topic)
         if message is DropMessage:
             return
         recipients = self._recipients(topic, sender)
         delivery = self._events.publish_span(topic, len(recipients))
-        self._publish_here(message, topic, recipients, sender, context.cancellation_token, message_id, delivery)
+        token, message_id = context.cancellation_token, context.message_id
+        self._publish_here(message, topic, recipients, sender, token, message_id, delivery)
 
     def _recipients(self, topic: TopicId, sender: AgentId | None) -> list[AgentId]:
         recipients = self._subscriptions.recipients(topic)

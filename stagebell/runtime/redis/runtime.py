@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
-from uuid import uuid4
 
 from autogen_core import (
     Agent,
@@ -19,14 +18,13 @@ from autogen_core import (
     CancellationToken,
     DropMessage,
     InterventionHandler,
-    MessageContext,
     TopicId,
 )
-from autogen_core.logging import DeliveryStage, MessageKind
-from opentelemetry.trace import SpanKind, TracerProvider
+from opentelemetry.trace import TracerProvider
 
 from stagebell.runtime.engine.immediate import is_immediate
 from stagebell.runtime.engine.turn import Turn, current_turn
+from stagebell.runtime.engine.watched import context_of
 from stagebell.runtime.redis.client import find_server
 from stagebell.runtime.redis.control import register_requests
 from stagebell.runtime.redis.embedded import EmbeddedServer
@@ -226,15 +224,12 @@ class RedisRuntime(States):
         node = self._running(f"a call to {recipient}")
         if not self._watched:
             return await self._send(node, message, recipient, sender, cancellation_token, message_id)
-        message_id = message_id or str(uuid4())
-        context = MessageContext(sender, None, True, cancellation_token or CancellationToken(), message_id)
-        with self._events.span("create", recipient, SpanKind.PRODUCER, message_type=type(message).__name__):
-            self._events.message(message, MessageKind.DIRECT, DeliveryStage.SEND, sender, recipient)
-            message = await self._interventions.on_send(message, context, recipient)
-        with self._events.span("send", recipient, SpanKind.PRODUCER):
-            reply = await self._send(node, message, recipient, sender, cancellation_token, message_id)
-        self._events.message(reply, MessageKind.RESPOND, DeliveryStage.DELIVER, recipient, sender)
-        return reply
+        context = context_of(sender, None, cancellation_token, message_id)
+
+        async def send(changed: Any) -> Any:
+            return await self._send(node, changed, recipient, sender, cancellation_token, context.message_id)
+
+        return await self._watcher.call(message, context, recipient, send)
 
     async def _send(
         self,
@@ -278,11 +273,9 @@ class RedisRuntime(States):
         """
         node = self._running(f"a publish to {topic_id}")
         if self._watched:
-            id = message_id or str(uuid4())
-            context = MessageContext(sender, topic_id, False, cancellation_token or CancellationToken(), id)
-            with self._events.span("create", topic_id, SpanKind.PRODUCER, message_type=type(message).__name__):
-                self._events.message(message, MessageKind.PUBLISH, DeliveryStage.SEND, sender, topic_id)
-                message = await self._interventions.on_publish(message, context)
+            context = context_of(sender, topic_id, cancellation_token, message_id)
+            message_id = context.message_id
+            message = await self._watcher.publish(message, context, topic_id)
             if message is DropMessage:
                 return
         turn = self._durable_turn()

@@ -1,0 +1,140 @@
+"""A worker process that dies at one boundary of its traffic with the server: before or after its N-th script.
+
+Only scripts that belong to turns are counted, so that N means the same moment in every run. Processes are
+forked from one that has loaded everything already (multiprocessing's fork server): there is one for each boundary.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import multiprocessing
+import os
+import select
+import socket
+from multiprocessing.connection import Connection as Pipe
+from typing import Any, Literal
+
+import hiredis
+
+from stagebell import RedisRuntime
+from stagebell.runtime.redis.connection import Connection
+from stagebell.runtime.redis.lua_files import SCRIPTS
+from tests.failure.agents import SETUPS
+
+Moment = Literal["before", "after"]
+KILLED = 9
+PATIENCE = 5.0
+
+_OF_TURNS = ("begin", "call", "commit", "fail", "send", "fanout", "withdraw")
+_SHAS = {SCRIPTS[name].sha.encode(): name for name in _OF_TURNS}
+
+_forks = multiprocessing.get_context("forkserver")
+_forks.set_forkserver_preload([__name__])
+
+
+class Boundary:
+    """Where this process dies: right before its N-th script is written, or when the server has carried it out."""
+
+    def __init__(self, moment: Moment, number: int) -> None:
+        self.moment = moment
+        self.left = number
+
+    def is_reached_by(self, command: list[Any]) -> bool:
+        """Count this command; True for the one at which to die."""
+        if command[0] == b"EVALSHA" and command[1] in _SHAS:
+            self.left -= 1
+            return self.left == 0
+        return False
+
+
+class Guarded:
+    """A transport whose process dies at a boundary; commands that leave in one write are written one by one."""
+
+    def __init__(self, transport: asyncio.Transport, boundary: Boundary) -> None:
+        self.unanswered = 0
+        self._transport = transport
+        self._boundary = boundary
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Write all commands, or those up to the boundary."""
+        commands = hiredis.Reader()
+        commands.feed(data)
+        while command := commands.gets():
+            reached = self._boundary.is_reached_by(command)
+            if reached and self._boundary.moment == "before":
+                os._exit(KILLED)
+            self._transport.write(hiredis.pack_command(tuple(command)))
+            self.unanswered += 1
+            if reached:
+                self._await_answers()
+                os._exit(KILLED)
+
+    def _await_answers(self) -> None:
+        """Until the server has answered, without taking the answers: closing early could undo the write."""
+        with socket.socket(fileno=os.dup(self._transport.get_extra_info("socket").fileno())) as line:
+            answers = 0
+            while answers < self.unanswered:
+                assert select.select([line], [], [], PATIENCE)[0], "the server does not answer"
+                reader = hiredis.Reader(notEnoughData=Ellipsis)
+                reader.feed(line.recv(1 << 20, socket.MSG_PEEK))
+                answers = sum(1 for _ in iter(reader.gets, Ellipsis))
+
+
+def guard_connections(boundary: Boundary) -> None:
+    """Let every connection that the runtime opens from now on lead through `Guarded`."""
+    made, received = Connection.connection_made, Connection.data_received
+    guarded: dict[Connection, tuple[Guarded, hiredis.Reader]] = {}
+
+    def connection_made(self: Connection, transport: Any) -> None:
+        guarded[self] = Guarded(transport, boundary), hiredis.Reader(notEnoughData=Ellipsis)
+        made(self, guarded[self][0])  # type: ignore[arg-type]
+
+    def data_received(self: Connection, data: bytes) -> None:
+        transport, reader = guarded[self]
+        reader.feed(data)
+        transport.unanswered -= sum(1 for _ in iter(reader.gets, Ellipsis))
+        received(self, data)
+
+    Connection.connection_made = connection_made  # type: ignore[method-assign]
+    Connection.data_received = data_received  # type: ignore[method-assign]
+
+
+class Victim:
+    """A worker process that dies at its boundary, if it gets there."""
+
+    def __init__(self, setup: str, moment: Moment, number: int, url: str, **options: Any) -> None:
+        self._pipe, end = _forks.Pipe()
+        self.process = _forks.Process(target=_main, args=(end, setup, moment, number, url, options), daemon=True)
+        self.process.start()
+        end.close()
+
+    async def ready(self) -> None:
+        """Wait until it takes messages."""
+        assert await asyncio.to_thread(self._pipe.poll, 20), "the victim is not ready"
+        assert self._pipe.recv() == "ready"
+
+    async def stop(self) -> bool:
+        """Let it end in order; returns whether it had died at its boundary."""
+        self._pipe.close()
+        await asyncio.to_thread(self.process.join, 10)
+        assert self.process.exitcode in (0, KILLED), f"the victim ended with {self.process.exitcode}"
+        return self.process.exitcode == KILLED
+
+
+def _main(pipe: Pipe, setup: str, moment: Moment, number: int, url: str, options: dict[str, Any]) -> None:
+    logging.basicConfig(level=logging.WARNING, format="%(process)d %(name)s %(message)s")
+    guard_connections(Boundary(moment, number))
+    asyncio.run(_work(pipe, setup, url, options))
+
+
+async def _work(pipe: Pipe, setup: str, url: str, options: dict[str, Any]) -> None:
+    runtime = RedisRuntime(url, **options)
+    await SETUPS[setup](runtime)
+    await runtime.start()
+    pipe.send("ready")
+    await asyncio.to_thread(pipe.poll, None)  # until the other end is closed
+    await runtime.close()

@@ -1,0 +1,165 @@
+"""A worker dies before, or after, each single script that it sends: whatever the boundary, each effect comes once.
+
+In which order effects are written, for one turn:
+
+    1. begin    when the handler waits for something: the attempt is counted, nothing else
+    2. call     each call leaves when it is made: request into the callee's inbox and into the turn's journal,
+                one script; a turn that runs again finds it there and does not send it again
+    3. what the handler does outside of the runtime: whenever it does it, so before 4, and again in another attempt
+    4. commit   one script, all or nothing: new state, publishes into their inboxes, reply (to the journal of the
+                calling turn, or to the client), removal of the input, journal and attempts
+
+So a worker can die in two ways only. Before the commit reached the server: the input is still in the inbox, and the
+worker that takes over runs the turn again. After it: the turn is over, and nobody runs it again. There is no
+boundary between a turn's state, its outputs, its reply and the removal of its input, and this test looks for one:
+for N = 1, 2, 3, … it lets a worker die at its N-th script, until a run has fewer than N.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from itertools import count, cycle
+from typing import Any
+
+import pytest
+from autogen_core import AgentId, TopicId
+
+from stagebell import Publisher, RedisRuntime
+from tests.failure.agents import FILES, SETUPS, Count, File, Hop, Measure, Measured
+from tests.failure.crashes import Moment, Victim
+from tests.failure.view import View
+from tests.support.servers import Server, available_kinds
+from tests.support.waiting import eventually
+
+pytestmark = [pytest.mark.integration]
+
+AT_ONCE = 2
+MOMENTS: tuple[Moment, ...] = ("before", "after")
+HALVES = list(zip(cycle(available_kinds()), MOMENTS, strict=False))
+
+States = dict[str, dict[str, dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Story:
+    """What is asked from outside, and the one end that it may have.
+
+    Attributes:
+        setup: the agents.
+        ask: sends everything and returns the reply of the last call.
+        reply: what it must be.
+        states: of every agent at the end.
+        least: how many scripts a worker needs for it; a run with fewer has tested nothing.
+    """
+
+    setup: str
+    ask: Callable[[Publisher], Awaitable[Any]]
+    reply: Any
+    states: States
+    least: int
+
+
+async def _files(publisher: Publisher) -> Any:
+    """An event and then a call to one agent, which for each publishes to a second and calls a third."""
+    await publisher.publish(File(sender="client", number=1), TopicId(FILES, "a"))
+    reply = await publisher.call(Measure(sender="client", number=2), AgentId("analyser", "a"))
+    return reply.number, reply.noted
+
+
+async def _there_and_back(publisher: Publisher) -> Any:
+    """A call to an agent that calls a second, which calls the first back: a turn inside a turn."""
+    reply = await publisher.call(Hop(to=["b", "a"]), AgentId("hopper", "a"))
+    return reply.count
+
+
+def _kept(heard: dict[str, list[int]], **sent: int) -> dict[str, Any]:
+    return {"heard": heard, "sent": sent}
+
+
+STORIES = {
+    "publish and call": Story(
+        "audit",
+        _files,
+        (2, 1),
+        {
+            "analyser": {"a": _kept({"client": [1, 2]}, t1=1, c2=1, t2=1, c4=1)},
+            "collector": {"c2": _kept({"a": [1]}), "c4": _kept({"a": [1]})},
+            "tally": {"t1": _kept({"a": [1]}), "t2": _kept({"a": [1]})},
+        },
+        least=9,
+    ),
+    "a call that comes back": Story(
+        "troubles",
+        _there_and_back,
+        3,
+        {"hopper": {"a": _kept({}, anybody=2), "b": _kept({}, anybody=1)}},
+        least=6,
+    ),
+}
+
+
+class Trial:
+    """One run of a story in a namespace of its own, with a worker that dies at its N-th script."""
+
+    def __init__(self, story: Story, url: str, view: View, moment: Moment, number: int) -> None:
+        self._story = story
+        self._url = url
+        self._view = view
+        self._options: dict[str, Any] = {"namespace": view.namespace, "partitions": 1, "lease": 0.6}
+        self._victim = Victim(story.setup, moment, number, url, **self._options)
+
+    async def run(self) -> bool:
+        """Returns False when the worker had fewer scripts to send, so that it lived."""
+        await self._victim.ready()
+        async with Publisher(self._url, namespace=self._view.namespace) as publisher:
+            publisher.register(Measured, Count)
+            asked = asyncio.create_task(self._story.ask(publisher))  # type: ignore[arg-type]
+            await eventually(lambda: not self._victim.process.is_alive() or (asked.done() and self._rests()), 10)
+            died = await self._victim.stop()
+            if died:
+                await self._take_over(asked)
+            self._check(await asked)
+        return died
+
+    async def _take_over(self, asked: asyncio.Task[Any]) -> None:
+        async with RedisRuntime(self._url, **self._options) as successor:
+            await SETUPS[self._story.setup](successor)
+            await eventually(lambda: asked.done() and self._rests(), 10)
+
+    def _rests(self) -> bool:
+        return self._view.backlog() == 0 and not self._view.left_behind()
+
+    def _check(self, reply: Any) -> None:
+        assert reply == self._story.reply
+        assert {kind: self._view.states(kind) for kind in self._story.states} == self._story.states
+        assert not self._view.dead_letters()
+        assert not self._view.left_behind()
+        assert not self._view.against_the_list()
+
+
+@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
+@pytest.mark.parametrize(("server", "moment"), HALVES, indirect=["server"])
+async def test_a_worker_that_dies_at_any_of_its_scripts_leaves_each_effect_once(
+    server: Server, namespace: str, story: Story, moment: Moment
+) -> None:
+    numbers = count(1)
+    survived: list[int] = []
+
+    async def lane() -> None:
+        while not survived:
+            number = next(numbers)
+            with server.client() as client:
+                trial = Trial(story, server.url, View(client, f"{namespace}-{number}"), moment, number)
+                try:
+                    if not await trial.run():
+                        survived.append(number)
+                except AssertionError as error:
+                    error.add_note(f"the worker was to die {moment} its script number {number}")
+                    raise
+
+    async with asyncio.TaskGroup() as lanes:
+        for _ in range(AT_ONCE):
+            lanes.create_task(lane())
+    assert min(survived) > story.least
