@@ -24,7 +24,7 @@ from tests.failure.agents import SETUPS
 
 Moment = Literal["before", "after"]
 KILLED = 9
-PATIENCE = 5.0
+PATIENCE = 5.0  # seconds for an answer of the server
 
 _OF_TURNS = ("begin", "call", "commit", "fail", "send", "fanout", "withdraw")
 _SHAS = {SCRIPTS[name].sha.encode(): name for name in _OF_TURNS}
@@ -117,12 +117,23 @@ class Victim:
         assert await asyncio.to_thread(self._pipe.poll, 20), "the victim is not ready"
         assert self._pipe.recv() == "ready"
 
+    @property
+    def alive(self) -> bool:
+        """True while the process has not ended."""
+        return self.process.is_alive()
+
     async def stop(self) -> bool:
         """Let it end in order; returns whether it had died at its boundary."""
         self._pipe.close()
         await asyncio.to_thread(self.process.join, 10)
         assert self.process.exitcode in (0, KILLED), f"the victim ended with {self.process.exitcode}"
         return self.process.exitcode == KILLED
+
+    def kill(self) -> None:
+        """End it, whatever state it is in."""
+        self._pipe.close()
+        self.process.kill()
+        self.process.join(10)
 
 
 def _main(pipe: Pipe, setup: str, moment: Moment, number: int, url: str, options: dict[str, Any]) -> None:

@@ -107,6 +107,11 @@ class Partition:
         """True while messages of it are in memory."""
         return bool(self.pending)
 
+    @property
+    def handed_on_everything(self) -> bool:
+        """True when nothing is known to wait in the inbox."""
+        return not self._more and not self._reading
+
     # -- messages come in
 
     def heard(self, entry_id: str, before: str, turn_id: str, agent: str, envelope: bytes | None) -> None:
@@ -222,6 +227,7 @@ class Partition:
     def drain(self) -> None:
         """Take no more messages, and let those go that were not started; the inbox keeps them."""
         self.draining = True
+        self._generation += 1  # what a read under way brings comes after what is let go here
         for message in list(self.pending.values()):
             message.forget_unless_started()
 

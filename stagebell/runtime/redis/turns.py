@@ -216,6 +216,14 @@ class DurableTurn(TurnEnding):
         if not self._closed:
             self._services.dispatcher.cancel(self.turn)
 
+    def lost_its_ground(self, *, fenced: bool) -> None:
+        """The server knows of no such turn: another worker owns the partition, or the server lost writes."""
+        if fenced:
+            self._services.on_lost(self._partition)
+        else:
+            self._partition.start_over()
+        self.forget()
+
     def forget_unless_started(self) -> None:
         """The same, for a message whose turn has not started."""
         if self.turn is None and not self._closed:

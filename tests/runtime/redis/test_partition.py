@@ -1,0 +1,122 @@
+"""What a worker reads of a partition that it owns: in order, whatever comes in between."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from stagebell.runtime.redis.keys import PartitionKeys
+from stagebell.runtime.redis.link import Link
+from stagebell.runtime.redis.partition import Partition
+from tests.support.servers import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.integration
+
+
+class Reading:
+    """A partition, and the turn ids of the messages it has handed on, in order."""
+
+    def __init__(self, server: Server, link: Link, namespace: str, credit: int = 256) -> None:
+        self.keys = PartitionKeys(namespace, "reader", 0)
+        self.server = server.client()
+        self.handed_on: list[str] = []
+        self.forgotten: list[str] = []
+        self.partition = Partition(self.keys, "token", link, self.accept, credit=credit)
+
+    def add(self, *turns: str) -> None:
+        for turn in turns:
+            self.server.xadd(self.keys.inbox, {"m": turn, "a": "reader/x", "e": "{}"})
+
+    def accept(self, partition: Partition, entry_id: str, turn_id: str, agent: str, envelope: bytes) -> Message:
+        self.handed_on.append(turn_id)
+        return Message(self, partition, entry_id, turn_id)
+
+    async def has_handed_on(self, *turns: str) -> None:
+        await eventually(lambda: self.handed_on == list(turns), within=3)
+
+
+class Message:
+    """Not started until the test says so."""
+
+    def __init__(self, reading: Reading, partition: Partition, entry_id: str, turn_id: str) -> None:
+        self.reading = reading
+        self.partition = partition
+        self.entry_id = entry_id
+        self.turn_id = turn_id
+
+    def forget(self) -> None:
+        self.reading.forgotten.append(self.turn_id)
+        self.partition.pending.pop(self.entry_id, None)
+
+    def forget_unless_started(self) -> None:
+        self.forget()
+
+
+@pytest.fixture
+async def link(server: Server, namespace: str) -> AsyncIterator[Link]:
+    link = Link(server.url, namespace, "test")
+    await link.open()
+    yield link
+    await link.close()
+
+
+async def test_messages_are_handed_on_in_order(server: Server, namespace: str, link: Link) -> None:
+    reading = Reading(server, link, namespace, credit=2)
+    reading.add("one", "two", "three", "four")
+    reading.partition.read()
+    await reading.has_handed_on("one", "two")
+    for entry_id in list(reading.partition.pending):
+        reading.server.xdel(reading.keys.inbox, entry_id)
+        reading.partition.done(entry_id)
+    await reading.has_handed_on("one", "two", "three", "four")
+
+
+async def test_a_read_under_way_brings_nothing_into_a_drained_partition(
+    server: Server, namespace: str, link: Link
+) -> None:
+    """Else what came last would be handled before what was let go."""
+    reading = Reading(server, link, namespace)
+    reading.add("one", "two")
+    reading.partition.read()
+    await reading.has_handed_on("one", "two")
+    reading.add("three", "four")
+    (three, _), (four, _) = reading.server.xrange(reading.keys.inbox)[2:]
+    reading.partition.heard(four.decode(), three.decode(), "four", "reader/x", b"{}")  # three is missing: a read begins
+    reading.partition.drain()
+    assert reading.forgotten == ["one", "two"]
+    assert await link.ask("PING") == b"PONG"  # so the answer to the read has come, too
+    assert reading.handed_on == ["one", "two"]
+    reading.partition.resume()
+    await reading.has_handed_on("one", "two", "one", "two", "three", "four")
+
+
+async def test_a_message_that_was_consumed_and_is_back_makes_all_be_read_again(
+    server: Server, namespace: str, link: Link
+) -> None:
+    reading = Reading(server, link, namespace)
+    reading.add("one", "two")
+    reading.partition.read()
+    await reading.has_handed_on("one", "two")
+    first = next(iter(reading.partition.pending))
+    reading.partition.done(first)  # here it is consumed, there it is not: the server has lost the commit
+    await reading.partition.audit()
+    await reading.has_handed_on("one", "two", "one", "two")
+    assert reading.forgotten == ["two"]
+
+
+async def test_a_bell_is_used_only_when_nothing_before_it_is_missing(
+    server: Server, namespace: str, link: Link
+) -> None:
+    reading = Reading(server, link, namespace)
+    reading.partition.read()
+    await eventually(lambda: reading.partition.handed_on_everything, within=3)
+    reading.add("one", "two")
+    (one, _), (two, _) = reading.server.xrange(reading.keys.inbox)
+    reading.partition.heard(two.decode(), one.decode(), "two", "reader/x", b"{}")
+    await reading.has_handed_on("one", "two")
+    reading.add("three")
+    (three, _) = reading.server.xrevrange(reading.keys.inbox, count=1)[0]
+    reading.partition.heard(three.decode(), two.decode(), "three", "reader/x", b"{}")
+    assert reading.handed_on == ["one", "two", "three"]  # at once, without a read
