@@ -1,7 +1,7 @@
 """The runtimes under the contract: every test of this folder runs once for each.
 
-A runtime says here what it cannot do, in `Capabilities`; a test asks for what it needs and is left out
-only where the runtime says so.
+A runtime says in `capabilities.py` what it cannot do; a test that needs something is marked with it, and is left
+out only where the runtime says so.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
@@ -17,47 +16,32 @@ import pytest
 from autogen_core import AgentRuntime
 
 import stagebell
+from tests.contract import capabilities as declared
 from tests.support.servers import Server, available_kinds
 
 HAS_REDIS_RUNTIME = hasattr(stagebell, "RedisRuntime")
 
 
-@dataclass(frozen=True)
-class Capabilities:
-    """What a runtime declares.
-
-    Attributes:
-        context_variables: a handler sees the context variables of its caller.
-        handles_before_start: messages given before the first start wait and are not refused.
-        publishes_at_once: a publish of a handler leaves before the handler ends.
-        publish_then_call: order holds across a handler's publishes and calls.
-        any_object: messages are handed over as they are; types need no registration and have no size.
-        custom_subscriptions: subscriptions of other classes than AutoGen's two are taken.
-        cancels_calls: a token reaches the handler of a call.
-        finds_circles: calls that wait for each other end in `CallCycleError`.
-    """
-
-    context_variables: bool = True
-    handles_before_start: bool = True
-    publishes_at_once: bool = True
-    publish_then_call: bool = True
-    any_object: bool = True
-    custom_subscriptions: bool = True
-    cancels_calls: bool = True
-    finds_circles: bool = True
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the mark known."""
+    config.addinivalue_line(
+        "markers", "needs(name=value): what the runtime under test must declare, see capabilities.py"
+    )
 
 
-IN_MEMORY = Capabilities()
-OVER_A_SERVER = Capabilities(
-    context_variables=False,
-    handles_before_start=False,
-    publishes_at_once=False,
-    publish_then_call=False,
-    any_object=False,
-    custom_subscriptions=False,
-    cancels_calls=False,
-    finds_circles=False,
-)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what a runtime declares that it cannot do; nothing has to be skipped then."""
+    left_out = [item for item in items if not _can_run(item)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+def _can_run(item: pytest.Item) -> bool:
+    needs: dict[str, bool] = {}
+    for mark in item.iter_markers("needs"):
+        needs.update(mark.kwargs)
+    return not needs or declared.of(item.callspec.params["kind"]).meets(needs)  # type: ignore[attr-defined]
 
 
 def _kinds() -> list[Any]:
@@ -88,9 +72,9 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def capabilities(kind: str) -> Capabilities:
+def capabilities(kind: str) -> declared.Capabilities:
     """What the runtime under test declares."""
-    return IN_MEMORY if kind == "local" else OVER_A_SERVER
+    return declared.of(kind)
 
 
 MakeRuntime = Callable[..., Any]

@@ -224,10 +224,9 @@ async def test_other_messages_wait_until_the_whole_turn_has_ended(runtime: Any, 
     assert seen == ["first", "back", "first ended", "second"]
 
 
-async def test_agents_that_would_wait_for_each_other_get_an_error(runtime: Any, start: Any, capabilities: Any) -> None:
+@pytest.mark.needs(finds_circles=True)
+async def test_agents_that_would_wait_for_each_other_get_an_error(runtime: Any, start: Any) -> None:
     """Two roots, A calls B while B calls A: one call ends in CallCycleError, and both roots come back."""
-    if not capabilities.finds_circles:
-        pytest.skip("declared: circles of calls are not found across workers yet")
     started: set[str] = set()
     both = asyncio.Event()
 

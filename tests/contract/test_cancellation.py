@@ -11,11 +11,7 @@ from autogen_core import CancellationToken, MessageContext
 from tests.support.agents import Ask, Doing, agent, echo, host
 from tests.support.waiting import eventually
 
-
-@pytest.fixture(autouse=True)
-def _in_one_process(capabilities: Any) -> None:
-    if not capabilities.cancels_calls:
-        pytest.skip("declared: cancellation across processes is not part of this runtime yet")
+pytestmark = pytest.mark.needs(cancels_calls=True)
 
 
 async def test_the_handler_gets_the_callers_token_and_the_caller_its_cancellation(runtime: Any, start: Any) -> None:

@@ -178,11 +178,8 @@ async def test_a_handler_may_stop_the_runtime(runtime: Any, start: Any) -> None:
         await runtime.publish_message(Note(), TopicId("end", "d"))
 
 
-async def test_context_variables_of_the_caller_are_seen_by_the_handler(
-    runtime: Any, start: Any, capabilities: Any
-) -> None:
-    if not capabilities.context_variables:
-        pytest.skip("declared: the handler may run in another process")
+@pytest.mark.needs(context_variables=True)
+async def test_context_variables_of_the_caller_are_seen_by_the_handler(runtime: Any, start: Any) -> None:
     variable: ContextVar[str] = ContextVar("variable", default="unset")
     seen: list[str] = []
 

@@ -21,7 +21,7 @@ from autogen_core import (
 )
 
 from stagebell.errors import SubscriptionError
-from tests.support.agents import Ask, Doing, Note, OnlyEvents, agent, collect, host
+from tests.support.agents import Ask, Doing, Note, OnlyEvents, agent, collect, echo, host
 from tests.support.waiting import eventually, turns_of_the_loop
 
 
@@ -176,11 +176,8 @@ async def test_publishes_and_calls_from_outside_arrive_in_order(runtime: Any, st
     assert seen == [word for number in range(10) for word in (f"p{number}", f"c{number}")]
 
 
-async def test_order_holds_across_the_publishes_and_calls_of_a_handler(
-    runtime: Any, start: Any, capabilities: Any
-) -> None:
-    if not capabilities.publish_then_call:
-        pytest.skip("declared: a call leaves at once, a publish with the commit")
+@pytest.mark.needs(publish_then_call=True)
+async def test_order_holds_across_the_publishes_and_calls_of_a_handler(runtime: Any, start: Any) -> None:
     seen: list[str] = []
 
     async def ask(agent: Doing, message: Ask, ctx: MessageContext) -> None:
@@ -228,9 +225,13 @@ class OnlyCallsOfAsk(RoutedAgent):
 
 
 async def test_a_publish_nobody_subscribes_to_is_no_error(runtime: Any, start: Any) -> None:
-    await host(runtime, "reader")
+    seen: list[str] = []
+    await host(runtime, "reader", note=collect(seen), topics=("news",))
     await start(runtime)
-    await runtime.publish_message(Note(), TopicId("nobody", "d"))
+    await runtime.publish_message(Note(text="unheard"), TopicId("nobody", "d"))
+    await runtime.publish_message(Note(text="heard"), TopicId("news", "d"))
+    await runtime.stop_when_idle()
+    assert seen == ["heard"]
 
 
 async def test_a_publish_inside_a_handler_does_not_wait_for_its_subscribers(runtime: Any, start: Any) -> None:
@@ -253,6 +254,28 @@ async def test_a_publish_inside_a_handler_does_not_wait_for_its_subscribers(runt
     gate.set()
     await runtime.stop_when_idle()
     assert seen == ["later"]
+
+
+async def test_a_publish_leaves_at_once_or_with_the_end_of_the_turn(
+    runtime: Any, start: Any, capabilities: Any
+) -> None:
+    seen: list[str] = []
+    heard_within_the_turn: list[bool] = []
+
+    async def publish(agent: Doing, message: Ask, ctx: MessageContext) -> None:
+        await agent.publish_message(Note(text="news"), TopicId("news", "d"))
+        await agent.call("other")
+        await turns_of_the_loop()
+        heard_within_the_turn.append(bool(seen))
+
+    await host(runtime, "reader", note=collect(seen), topics=("news",))
+    await host(runtime, "other", echo)
+    await host(runtime, "publisher", publish)
+    await start(runtime)
+    await runtime.send_message(Ask(), agent("publisher"))
+    await runtime.stop_when_idle()
+    assert heard_within_the_turn == [capabilities.publishes_at_once]
+    assert seen == ["news"]
 
 
 async def test_subscriptions_can_be_taken_back(runtime: Any, start: Any) -> None:

@@ -117,7 +117,6 @@ async def test_a_process_bound_type_survives_that_its_process_stood_still(
 
     async def reaches_the_desk(number: int) -> bool:
         await publisher.publish(File(sender="client", number=number), TopicId("desk", "any"))
-        await asyncio.sleep(0.1)
         return number in view.state("tally", "bound").get("heard", {}).get(str(desk.pid), [])
 
     async with Publisher(server.url, namespace=workers.namespace) as publisher:

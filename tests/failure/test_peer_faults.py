@@ -255,7 +255,7 @@ async def test_states_of_all_workers_can_be_saved_from_anywhere(server: Server, 
     }
 
 
-async def test_a_runtime_that_was_stopped_says_so(server: Server, workers: Workers) -> None:
+async def test_a_runtime_that_was_stopped_says_so(server: Server, workers: Workers, view: View) -> None:
     await workers.start("troubles")
     runtime = RedisRuntime(server.url, namespace=workers.namespace)
     runtime.add_message_serializer([])
@@ -265,7 +265,7 @@ async def test_a_runtime_that_was_stopped_says_so(server: Server, workers: Worke
         await runtime.send_message(Trouble(kind="none"), AgentId("troubled", "t"))
     async with publisher_for(server, workers) as publisher:
         call = asyncio.create_task(slow_call(publisher, "s1", pause=5))
-        await asyncio.sleep(0.1)
+        await eventually(lambda: view.begun() == 1)
     with pytest.raises(RuntimeNotRunning, match="closed"):
         await asyncio.wait_for(call, 5)
 
@@ -303,7 +303,6 @@ async def test_calls_to_a_process_that_died_end_and_a_stand_by_takes_over(
 
         async def hears() -> bool:
             await publisher.publish(File(sender="client", number=5), TopicId("counter", "default"))
-            await asyncio.sleep(0.1)
             return len(view.state("tally", "slow")["heard"]["default"]) > len(before)
 
         await eventually(hears, within=5)

@@ -19,10 +19,10 @@ logger = logging.getLogger("stagebell")
 
 
 class OpenCall(NamedTuple):
-    """A call that waits for its reply; `entry_id` is empty until the server has taken the request."""
+    """A call that waits for its reply; `keys`, where its request lies, are known once the server has taken it."""
 
     recipient: AgentId
-    keys: LeasedKeys
+    keys: LeasedKeys | None
     turn_id: str
     reply: ReplyTo
     answer: Future[Envelope]
@@ -37,17 +37,17 @@ class Replies:
         self.open: dict[str, OpenCall] = {}
         self.entry_ids: dict[str, str] = {}
 
-    def expect(self, field: str, recipient: AgentId, keys: LeasedKeys, turn_id: str, reply: ReplyTo) -> OpenCall:
-        """Wait for a reply from now on."""
+    def expect(self, turn_id: str, recipient: AgentId, reply: ReplyTo) -> OpenCall:
+        """Wait from now on for the reply to a call, which comes under the callee's turn id."""
         loop = asyncio.get_running_loop()
-        call = OpenCall(recipient, keys, turn_id, reply, loop.create_future(), loop.time())
-        self.open[field] = call
+        self.open[turn_id] = call = OpenCall(recipient, None, turn_id, reply, loop.create_future(), loop.time())
         return call
 
-    def move(self, field: str, keys: LeasedKeys) -> OpenCall:
-        """The request went to another place than was thought at first."""
-        self.open[field] = call = self.open[field]._replace(keys=keys)
-        return call
+    def sent(self, turn_id: str, keys: LeasedKeys, entry_id: str) -> None:
+        """The server has taken the request."""
+        if turn_id in self.open:
+            self.open[turn_id] = self.open[turn_id]._replace(keys=keys)
+            self.entry_ids[turn_id] = entry_id
 
     def forget(self, field: str) -> None:
         """Wait no more."""

@@ -6,21 +6,19 @@ They are taken by the server or refused, all recipients at once, and a send that
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
 
 from autogen_core import AgentId, CancellationToken, TopicId
 
-from stagebell.errors import Busy, CallDepthExceeded, ServerRefused
+from stagebell.errors import CallDepthExceeded, Undeliverable
 from stagebell.messages.ids import new_message_id, turn_id
 from stagebell.messages.registry import Encoded
 from stagebell.runtime.redis.awaiting import Awaiting
 from stagebell.runtime.redis.directory import Directory
-from stagebell.runtime.redis.keys import LeasedKeys
+from stagebell.runtime.redis.lane import Lane, Sent
 from stagebell.runtime.redis.link import Link
 from stagebell.runtime.redis.replies import Replies
 from stagebell.runtime.redis.requests import Delivery, ReplyTo
-from stagebell.runtime.redis.results import SendReply
 from stagebell.runtime.redis.wire import Wire
 
 
@@ -30,13 +28,14 @@ class Transport:
     def __init__(
         self, link: Link, wire: Wire, directory: Directory, replies: Replies, max_call_depth: int, patience: float
     ) -> None:
-        self._link = link
         self._wire = wire
         self._directory = directory
         self._replies = replies
         self._max_call_depth = max_call_depth
         self._patience = patience
         self._awaiting = Awaiting()
+        self._lane = Lane(link, directory)
+        self._lines: dict[str, _Line] = {}
 
     async def call(
         self,
@@ -67,13 +66,10 @@ class Transport:
             return self._wire.outcome(await asyncio.shield(known.answer))
         reply = ReplyTo.client(self._replies.stream.key, callee_turn)
         envelope = self._wire.request(encoded, id=id, to=recipient, sender=sender, reply=reply, chain=chain)
-        place = await self._directory.wait_for_place(recipient, self._patience)
-        call = self._replies.expect(callee_turn, recipient, place, callee_turn, reply)
+        call = self._replies.expect(callee_turn, recipient, reply)
         try:
-            entry_id, place = await self._send_to(recipient, place, callee_turn, envelope)
-            if place is not call.keys:
-                call = self._replies.move(callee_turn, place)
-            self._replies.entry_ids[callee_turn] = entry_id
+            sent = await self._send_to(recipient, callee_turn, envelope)
+            self._replies.sent(callee_turn, sent.deliveries[0].keys, sent.ids[0])
             outcome = await self._awaiting.answer(call.answer, token)
         finally:
             self._replies.forget(callee_turn)
@@ -83,8 +79,7 @@ class Transport:
         """Send a message to one agent and wait for nothing but that the server has it."""
         id = message_id or new_message_id()
         envelope = self._wire.request(encoded, id=id, to=recipient, sender=None)
-        place = await self._directory.wait_for_place(recipient, self._patience)
-        await self._send_to(recipient, place, turn_id(id, str(recipient)), envelope)
+        await self._send_to(recipient, turn_id(id, str(recipient)), envelope)
 
     async def publish(
         self,
@@ -105,43 +100,73 @@ class Transport:
         """
         id = message_id or new_message_id()
         envelope = self._wire.publication(encoded, id=id, topic=topic, sender=sender)
-        while True:
-            recipients = self._directory.recipients(topic, sender)
-            away = [agent for agent in recipients if agent.type not in here]
-            if not away:
-                version = self._directory.version
-                await self._directory.refresh_if_changed()
-                if version == self._directory.version:
-                    return recipients
-                continue
-            deliveries = [
-                Delivery(await self._directory.find_place(agent), turn_id(id, str(agent)), str(agent), envelope)
-                for agent in away
-            ]
-            sent = await self._send(deliveries, self._directory.version)
-            if sent.status == "OK":
-                return [agent for agent in recipients if agent.type in here]
-            await self._directory.refresh()
+        looked = False
 
-    async def _send_to(
-        self, recipient: AgentId, place: LeasedKeys, callee_turn: str, envelope: bytes
-    ) -> tuple[str, LeasedKeys]:
-        """Send to one agent; a process-bound one may live in another process by now. Returns entry id and place."""
-        while True:
-            delivery = Delivery(place, callee_turn, str(recipient), envelope)
-            sent = await self._send([delivery], self._directory.checked_version(place))
-            if sent.status == "OK":
-                return sent.ids[0], place
-            await self._directory.refresh()
-            place = await self._directory.wait_for_place(recipient, self._patience)
+        def prepare() -> list[Delivery] | None:
+            found: list[Delivery] = []
+            for agent in self._directory.recipients(topic, sender):
+                if agent.type not in here:
+                    place = self._directory.place(agent)
+                    if place is None:
+                        return None
+                    found.append(Delivery(place, turn_id(id, str(agent)), str(agent), envelope))
+            return found if found or looked else None
 
-    async def _send(self, deliveries: Sequence[Delivery], version: int | None = None) -> SendReply:
-        reply = await self._link.submit(lambda scripts: scripts.send(deliveries, registry_version=version), mortal=True)
-        match reply.status:
-            case "OK" | "STALE_REGISTRY":
-                return reply
-            case "BUSY":
-                number, length = reply.busy
-                raise Busy(deliveries[number].agent, length)
-            case _:
-                raise ServerRefused(f"the server refused a message: {reply.status} {reply.detail}")
+        async def settle() -> None:
+            nonlocal looked
+            looked = True  # nobody subscribes, as far as was known: that may have changed
+            await self._directory.refresh_if_changed()
+            for agent in self._directory.recipients(topic, sender):
+                if agent.type not in here:
+                    await self._directory.find_place(agent)
+
+        await self._lane.send(prepare, settle)
+        return [agent for agent in self._directory.recipients(topic, sender) if agent.type in here]
+
+    async def _send_to(self, recipient: AgentId, callee_turn: str, envelope: bytes) -> Sent:
+        """Send to one agent; a process-bound one may live in another process by now."""
+
+        def prepare() -> list[Delivery] | None:
+            place = self._directory.place(recipient)
+            return None if place is None else [Delivery(place, callee_turn, str(recipient), envelope)]
+
+        async def look() -> None:
+            await self._directory.refresh_if_changed()
+            if self._directory.place(recipient) is None:
+                raise _NotKnownYet
+
+        if recipient.type not in self._lines:
+            try:
+                return await self._lane.send(prepare, look)
+            except _NotKnownYet:
+                pass
+        # Whoever waits for a type to become known waits here, with those behind it, and not in everybody's way.
+        line = self._lines.setdefault(recipient.type, _Line())
+        try:
+            with line:
+                async with line.lock:
+                    await self._directory.wait_for_place(recipient, self._patience)
+                    return await self._lane.send(prepare, look)
+        except _NotKnownYet:
+            raise Undeliverable(recipient, f"agent type {recipient.type!r} has just lost its last worker") from None
+        finally:
+            if not line.users:
+                self._lines.pop(recipient.type, None)
+
+
+class _NotKnownYet(Exception):
+    """Nobody hosts the agent's type, so far."""
+
+
+class _Line:
+    """Those who wait for one agent type, in order."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.users = 0
+
+    def __enter__(self) -> None:
+        self.users += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.users -= 1

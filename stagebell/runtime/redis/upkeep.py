@@ -92,13 +92,14 @@ class CallsWatch:
     async def give_up_if_undeliverable(self, field: str, call: OpenCall, entry_id: str) -> None:
         """Withdraw a call when nobody has hosted the agent's type for `undeliverable_after`."""
         missing = self._membership.missing_for(call.recipient.type)
-        if missing < self._settings.undeliverable_after or not entry_id or call.answer.done():
+        keys = call.keys
+        if missing < self._settings.undeliverable_after or keys is None or not entry_id or call.answer.done():
             return
         reason = f"no live worker has hosted agent type {call.recipient.type!r} for {missing:.0f} s"
         failure = self._wire.failure(Undeliverable(call.recipient, reason), id=field, sender=str(call.recipient))
         withdrawn = await self._link.submit(
             lambda scripts: scripts.withdraw(
-                call.keys, entry_id=entry_id, turn_id=call.turn_id, reply_to=call.reply, failure=failure
+                keys, entry_id=entry_id, turn_id=call.turn_id, reply_to=call.reply, failure=failure
             )
         )
         if withdrawn and not call.answer.done():
@@ -107,7 +108,7 @@ class CallsWatch:
     async def _check_still_there(self, field: str, call: OpenCall) -> None:
         """A request that is gone was answered with the same step; a reply that has not come by now is lost."""
         entry_id = self._replies.entry_ids.get(field)
-        if not entry_id:
+        if not entry_id or call.keys is None:
             return
         if await self._link.ask("XRANGE", call.keys.inbox, entry_id, entry_id):
             self._gone.discard(field)

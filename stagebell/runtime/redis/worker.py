@@ -81,6 +81,7 @@ class Receiver:
             self._not_handled(message, agent, envelope, error)
             return
         except (MessageError, ValueError) as error:
+            logger.error("%s cannot read message %s of type %s: %s", agent, envelope.id, envelope.type, error)
             message.set_aside(error, has_state=False)
             return
         activation = hosted.activation(agent)

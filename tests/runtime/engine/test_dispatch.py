@@ -200,10 +200,12 @@ async def test_a_turn_that_waits_for_what_never_comes_is_reported_once_with_its_
     with caplog.at_level(logging.WARNING, "stagebell"):
         await runtime.publish_message(Note(), TopicId("news", "d"))
         await eventually(lambda: "stuck/d" in caplog.text)
-        await asyncio.sleep(0.08)  # four times `warn_after`
-    warnings = [record for record in caplog.records if record.name == "stagebell"]
-    assert len(warnings) == 1
-    assert "waits_for_nobody" in warnings[0].getMessage()
+        for key in "efg":  # each is reported one `warn_after` later than the one before it
+            await runtime.publish_message(Note(), TopicId("news", key))
+            await eventually(lambda key=key: f"stuck/{key}" in caplog.text)
+    warnings = [record.getMessage() for record in caplog.records if record.name == "stagebell"]
+    assert len(warnings) == 4
+    assert all("waits_for_nobody" in warning for warning in warnings)
     await runtime.close()
 
 

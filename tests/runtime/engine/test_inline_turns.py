@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import anyio
 import pytest
 from autogen_core import CancellationToken, MessageContext, TopicId
 
@@ -255,8 +256,6 @@ async def test_a_time_out_around_a_call_inside_a_handler_ends_that_call_alone(ru
 
 
 async def test_anyios_cancel_scopes_work_inside_a_handler(runtime: Any, ready: Any) -> None:
-    anyio = pytest.importorskip("anyio")
-
     async def ask(agent: Doing, message: Ask, ctx: MessageContext) -> Any:
         with anyio.move_on_after(0.01) as scope:
             await agent.call("slow")

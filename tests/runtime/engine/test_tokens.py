@@ -68,9 +68,16 @@ async def test_the_callers_task_is_as_it_was_after_a_token_cancelled_its_call(ru
     me = asyncio.current_task()
     assert me is not None
     assert me.cancelling() == 0
-    await asyncio.sleep(0.1)  # an interruption that came too late would hit here
-    async with asyncio.timeout(1):
-        await asyncio.sleep(0)
+    # An interruption that came too late would hit here, before that of a call which is cancelled later.
+    later, ended = CancellationToken(), []
+    await ready("other", waiting(entered, ended))
+    call = asyncio.create_task(runtime.send_message(Ask(), agent("other"), cancellation_token=later))
+    await eventually(lambda: len(entered) == 2)
+    later.cancel()
+    await eventually(lambda: ended)
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(call, 1)
+    assert me.cancelling() == 0
 
 
 async def test_a_token_cancelled_in_another_thread_takes_effect(runtime: Any, ready: Any) -> None:
@@ -181,8 +188,8 @@ async def test_a_token_on_a_publish_cancels_serial_handlers_and_not_process_boun
     await runtime.publish_message(Note(), TopicId("news", "d"), cancellation_token=token)
     await eventually(lambda: len(entered) == 2)
     token.cancel()
-    await eventually(lambda: ended == [agent("serial", "d")])
-    await asyncio.sleep(0.1)  # longer than the grace
+    await eventually(lambda: ended == [agent("serial", "d")])  # its grace is over, and the other's was as long
+    await turns_of_the_loop()
     gate.set()
     await eventually(lambda: finished == [agent("bound", "d")])
 

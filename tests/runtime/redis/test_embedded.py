@@ -32,6 +32,7 @@ from tests.runtime.redis.embedded_users import (
     used,
     wait_until,
 )
+from tests.support.waiting import eventually
 
 pytestmark = [
     pytest.mark.integration,
@@ -190,10 +191,8 @@ def test_gone_when_a_user_forgot_to_release(folder: Path) -> None:
 
 async def test_gone_when_the_acquire_was_cancelled(folder: Path) -> None:
     acquiring = asyncio.create_task(EmbeddedServer.acquire(folder))
-    while not (folder / "server.lock").exists():
-        assert not acquiring.done()
-        await asyncio.sleep(0.001)
-    acquiring.cancel()
+    await eventually((folder / "server.lock").exists)
+    assert acquiring.cancel()
     with pytest.raises(asyncio.CancelledError):
         await acquiring
 
