@@ -150,12 +150,13 @@ class MessageError(StagebellError, ValueError):
 class UnregisteredType(MessageError):
     """The type of a message is not known here."""
 
-    def __init__(self, type_name: str) -> None:
+    def __init__(self, type_name: str, why: str = "") -> None:
         super().__init__(
-            f"message type {type_name!r} is not registered here: register an agent that handles it, "
-            "or make the type known (runtime.add_message_serializer, publisher.register)"
+            f"message type {type_name!r} is not registered here{f' ({why})' if why else ''}: register an agent that "
+            "handles it, or make the type known (runtime.add_message_serializer, publisher.register)"
         )
         self.type_name = type_name
+        self.why = why
 
 
 class TypeConflict(MessageError):

@@ -8,6 +8,7 @@ next `start`; agents stay in memory until `close`.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from types import TracebackType
@@ -29,6 +30,10 @@ from stagebell.runtime.engine.host import Host
 from stagebell.runtime.engine.snapshots import load_into, parse_snapshot, save_live, state_of
 from stagebell.runtime.engine.subscriptions import Subscriptions
 from stagebell.runtime.engine.watched import context_of
+
+logger = logging.getLogger("stagebell")
+
+_REMIND = 5.0  # seconds
 
 
 class _Phase(Enum):
@@ -74,6 +79,7 @@ class LocalRuntime(Host):
         self._ignore_unhandled_exceptions = ignore_unhandled_exceptions
         self._background_error: BaseException | None = None
         self._stop_grace = stop_grace
+        self._reminded = False
 
     async def __aenter__(self) -> Self:
         self.start()
@@ -106,8 +112,10 @@ class LocalRuntime(Host):
             asyncio.CancelledError: the token was cancelled.
             Exception: whatever the handler raised.
         """
-        if self._phase is _Phase.STOPPED:
-            raise _not_running("a call", recipient)
+        if self._phase is not _Phase.RUNNING:
+            if self._phase is _Phase.STOPPED:
+                raise _not_running("a call", recipient)
+            self._remind_to_start(recipient)
         if not self._watched:
             return await self._call_here(message, recipient, sender, cancellation_token, message_id)
         context = context_of(sender, None, cancellation_token, message_id)
@@ -281,6 +289,17 @@ class LocalRuntime(Host):
         self._subscriptions.remove(id)
 
     # -- small parts
+
+    def _remind_to_start(self, recipient: AgentId) -> None:
+        """A call before the first start waits for it; somebody may have forgotten it."""
+
+        def remind() -> None:
+            if self._phase is _Phase.NEW:
+                logger.warning("a call to %s has waited %.0f s for the runtime to be started", recipient, _REMIND)
+
+        if not self._reminded:
+            self._reminded = True
+            asyncio.get_running_loop().call_later(_REMIND, remind)
 
     def _require_running(self) -> None:
         if self._phase is not _Phase.RUNNING:

@@ -100,8 +100,11 @@ class BoundTypes:
         )
         if isinstance(grant, Taken):
             return
-        logger.warning("worker %s is gone: its process-bound agents and their subscriptions go with it", worker)
-        await services.directory.forget_worker(worker)
+        bound = await services.directory.forget_worker(worker)
+        if bound:
+            logger.warning("worker %s is gone, and with it its process-bound agent types: %s", worker, ", ".join(bound))
+        else:
+            logger.info("worker %s is gone, others run its agents", worker)
         while entries := await services.link.submit(lambda scripts: scripts.read(keys.inbox, "-", _BATCH)):
             for entry in entries:
                 await self._set_aside(keys, grant.token, worker, entry)

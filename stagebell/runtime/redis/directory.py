@@ -169,13 +169,14 @@ class Directory:
 
     # -- what ends with a process
 
-    async def forget_worker(self, worker: str) -> None:
-        """Remove the types and subscriptions that were bound to a process which has ended."""
+    async def forget_worker(self, worker: str) -> list[str]:
+        """Remove the types and subscriptions that were bound to a process which has ended; returns the types."""
         await self.refresh()
         fields = [(name, value) for name, value in self._fields.items() if name[:2] in ("t:", "s:")]
         bound = [("del", name, value) for name, value in fields if _bound_to(value) == worker]
         if bound:  # unless somebody has taken it over meanwhile, and so changed the value
             await self.change(*bound)
+        return [name[2:] for _, name, _ in bound if name.startswith("t:")]
 
     def message_types(self) -> dict[str, str]:
         """The wire names known in the namespace, with the digest of each one's schema."""

@@ -60,6 +60,7 @@ class Ownership:
         self._extra: dict[str, tuple[LeasedKeys, Make]] = {}
         self._task: Task[None] | None = None
         self._moves: set[str] = set()
+        self._lost_tags: list[str] = []
         self._next_move = 0.0
 
     # -- what this worker is for
@@ -190,9 +191,20 @@ class Ownership:
         """A lease is another's now."""
         partition = self._services.partitions.get(tag)
         if partition is not None and partition.token == token:
-            logger.warning("worker %s has lost %s, another worker runs its agents", self._services.worker, tag)
+            if not self._lost_tags:
+                asyncio.get_running_loop().call_later(_TICK, self._report_lost)
+            self._lost_tags.append(tag)
             self._forget(partition)
             partition.lose()
+
+    def _report_lost(self) -> None:
+        tags, self._lost_tags = self._lost_tags, []
+        logger.warning(
+            "worker %s has lost %d leases (%s…): it was silent for too long, or the server lost what it knew",
+            self._services.worker,
+            len(tags),
+            ", ".join(tags[:3]),
+        )
 
     def _forget(self, partition: Owned) -> None:
         self._services.partitions.pop(partition.keys.tag, None)

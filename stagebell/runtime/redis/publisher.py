@@ -11,6 +11,7 @@ from autogen_core import AgentId, TopicId
 
 from stagebell.errors import RuntimeNotRunning
 from stagebell.messages.registry import TypeRegistry
+from stagebell.runtime.redis.address import Address
 from stagebell.runtime.redis.client import Client, find_server
 from stagebell.runtime.redis.embedded import EmbeddedServer
 from stagebell.runtime.redis.keys import check_name
@@ -39,6 +40,8 @@ class Publisher:
         undeliverable_after: float = 10.0,
         server_patience: float = 30.0,
     ) -> None:
+        if url is not None:
+            Address.parse(url)
         self._url = url
         self._namespace = check_name(namespace)
         self._folder = folder

@@ -25,6 +25,7 @@ from opentelemetry.trace import TracerProvider
 from stagebell.runtime.engine.immediate import is_immediate
 from stagebell.runtime.engine.turn import Turn, current_turn
 from stagebell.runtime.engine.watched import context_of
+from stagebell.runtime.redis.address import Address
 from stagebell.runtime.redis.client import find_server
 from stagebell.runtime.redis.control import register_requests
 from stagebell.runtime.redis.embedded import EmbeddedServer
@@ -86,6 +87,8 @@ class RedisRuntime(States):
             max_call_depth=max_call_depth,
             warn_after=warn_after,
         )
+        if url is not None:
+            Address.parse(url)  # a mistake in it shows here, not at the start
         self._url = url
         self._namespace = check_name(namespace)
         self._folder = folder

@@ -124,7 +124,11 @@ class Wire:
         """
         if envelope.kind == "failure":
             raise restore(envelope.data, self._raised)
-        return self.decode(envelope)
+        try:
+            return self.decode(envelope)
+        except UnregisteredType:
+            why = f"it is the reply of {envelope.sender}, whose turn took effect"
+            raise UnregisteredType(envelope.type, why) from None
 
     def encode_state(self, agent: AgentId, state: Mapping[str, Any]) -> bytes:
         """A state as bytes.

@@ -33,6 +33,7 @@ class Receiver:
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._passed_over: set[tuple[str, str]] = set()
         self.on_free: Callable[[str, bool], None] = lambda tag, by_stop: None
 
     def accept(self, partition: Partition, entry_id: str, turn_id: str, agent: str, raw: bytes) -> DurableTurn:
@@ -103,7 +104,10 @@ class Receiver:
         if envelope.kind == "send":
             message.set_aside(CantHandle(agent, envelope.type), has_state=False)
         else:
-            logger.info("%s has no handler for %s, the message is passed over: %s", agent, envelope.type, error)
+            pair = agent.type, envelope.type
+            level = logging.INFO if pair in self._passed_over else logging.WARNING  # the first of its kind is news
+            self._passed_over.add(pair)
+            logger.log(level, "%s has no handler for %s, such messages are passed over: %s", agent.type, pair[1], error)
             message.pass_over()
 
     # -- the bell
