@@ -11,9 +11,8 @@ from autogen_core import CancellationToken, MessageContext
 from tests.support.agents import Ask, Doing, agent, echo, host
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.needs(cancels_calls=True)
 
-
+@pytest.mark.needs(cancels_calls=True)
 async def test_the_handler_gets_the_callers_token_and_the_caller_its_cancellation(runtime: Any, start: Any) -> None:
     token, entered, seen = CancellationToken(), asyncio.Event(), []
 
@@ -38,6 +37,32 @@ async def test_the_handler_gets_the_callers_token_and_the_caller_its_cancellatio
     assert seen == [True]
 
 
+async def test_the_caller_of_a_cancelled_call_is_released_while_its_handler_still_runs(
+    runtime: Any, start: Any
+) -> None:
+    token, entered, gate, ended = CancellationToken(), asyncio.Event(), asyncio.Event(), []
+
+    async def wait(agent: Doing, message: Ask, ctx: MessageContext) -> None:
+        entered.set()
+        try:
+            await gate.wait()
+        finally:
+            ended.append(message.text)
+
+    await host(runtime, "slow", wait)
+    await start(runtime)
+    call = asyncio.create_task(runtime.send_message(Ask(text="x"), agent("slow"), cancellation_token=token))
+    await asyncio.wait_for(entered.wait(), 5)
+    token.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(call, 2)
+    assert not ended
+    gate.set()
+    await eventually(lambda: ended)
+    await asyncio.wait_for(runtime.stop_when_idle(), 5)
+    assert ended == ["x"]
+
+
 async def test_a_cancelled_token_is_refused_before_the_handler_runs(runtime: Any, start: Any) -> None:
     token, ran = CancellationToken(), []
 
@@ -53,6 +78,7 @@ async def test_a_cancelled_token_is_refused_before_the_handler_runs(runtime: Any
     assert not ran
 
 
+@pytest.mark.needs(cancels_calls=True)
 async def test_a_call_that_waits_is_cancelled_before_its_handler_runs(runtime: Any, start: Any) -> None:
     token, gate, entered, ran = CancellationToken(), asyncio.Event(), asyncio.Event(), []
 
@@ -76,6 +102,7 @@ async def test_a_call_that_waits_is_cancelled_before_its_handler_runs(runtime: A
     assert ran == ["first"]
 
 
+@pytest.mark.needs(cancels_calls=True)
 async def test_calls_of_a_cancelled_turn_are_cancelled_without_passing_the_token_on(runtime: Any, start: Any) -> None:
     token, entered, seen = CancellationToken(), asyncio.Event(), []
 
@@ -102,6 +129,7 @@ async def test_calls_of_a_cancelled_turn_are_cancelled_without_passing_the_token
     assert seen == [True]
 
 
+@pytest.mark.needs(cancels_calls=True)
 async def test_an_agent_goes_on_after_a_turn_was_cancelled(runtime: Any, start: Any) -> None:
     token, entered = CancellationToken(), asyncio.Event()
 

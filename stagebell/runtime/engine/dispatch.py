@@ -209,6 +209,10 @@ class Dispatcher:
         activation.push_turn(turn)
         return turn
 
+    def look_again(self, activation: Activation) -> None:
+        """An open turn of the agent awaits a call now: what descends from it may be waiting in the mailbox."""
+        self._requeue(activation)
+
     def _requeue(self, activation: Activation) -> None:
         if activation.mailbox and (activation.top is None or activation.has_runnable()):
             self._ready.append(activation)

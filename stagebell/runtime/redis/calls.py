@@ -48,13 +48,14 @@ class TurnCalls:
         self._branches: dict[Task[Any] | None, int] = {}
         self._numbers: dict[int, int] = {}
         self._answered = 0
+        self._joined: set[str] = set()
 
     def awaits_one_of(self, chain: tuple[str, ...]) -> str | None:
         """The k of the open call that is in `chain`; "-" for a call to an agent of this process, None for none."""
         own = self._turn.turn_id
         for link in chain:
             head, _, k = link.partition(".")
-            if head == own and (k in self.open or (not k and self._calls_in_memory)):
+            if head == own and (k in self._joined or (not k and self._calls_in_memory)):
                 return k or "-"
         return None
 
@@ -94,12 +95,21 @@ class TurnCalls:
             await self._after_earlier_commits()
             own.ensure_begun()
             await self.ask(k, first=True)
+            self._let_in(k)
             outcome = await services.awaiting.answer(answer, token)
         finally:
+            self._joined.discard(k)
             self.open.pop(k, None)
             self.entry_ids.pop(k, None)
             self._requests.pop(k, None)
         return services.wire.outcome(outcome)
+
+    def _let_in(self, k: str) -> None:
+        """Calls that descend from call k may start now; in a turn that runs again they may be waiting already."""
+        # Not before the journal has answered: the state that earlier ones left has to be loaded first.
+        self._joined.add(k)
+        if self._turn.turn is not None:
+            self._services.dispatcher.look_again(self._turn.turn.activation)
 
     async def ask(self, k: str, *, first: bool = False) -> None:
         """Send call k if it was not sent yet, and take its reply if there is one."""
@@ -175,7 +185,7 @@ class TurnCalls:
             case "CHANGED":
                 raise self._turn.not_deterministic(k)
             case "FENCED" | "GONE" | "STALE":
-                self._turn.lost_its_ground(fenced=reply.status == "FENCED")
+                self._turn.forget()
                 raise CancelledError(f"the turn of {self._turn.agent} is not ours any more ({reply.status})")
             case _:
                 raise ServerRefused(f"call {k} of {self._turn.agent} was refused: {reply.status} {reply.detail}")
