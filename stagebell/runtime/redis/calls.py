@@ -185,7 +185,7 @@ class TurnCalls:
             case "CHANGED":
                 raise self._turn.not_deterministic(k)
             case "FENCED" | "GONE" | "STALE":
-                self._turn.forget()
+                self._turn.lost_its_ground(fenced=reply.status == "FENCED")
                 raise CancelledError(f"the turn of {self._turn.agent} is not ours any more ({reply.status})")
             case _:
                 raise ServerRefused(f"call {k} of {self._turn.agent} was refused: {reply.status} {reply.detail}")
