@@ -11,17 +11,20 @@ export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check format bench peer wheel clean
+.PHONY: help demo test torture check format bench peer wheel clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo '  ARGS="…" is handed on to demo, test, bench and peer; PYTHON= chooses the interpreter.'
+	@echo '  ARGS="…" is handed on to demo, test, torture, bench and peer; PYTHON= chooses the interpreter.'
 
 demo: $(READY)/run ## the main job: audit a source tree with worker processes, one of them killed
 	$(PY) -m examples.audit $(ARGS)
 
 test: $(READY)/dev ## all tests
 	$(PY) -m tests.run $(ARGS)
+
+torture: $(READY)/dev ## the long runs that `make test` leaves out: many seeds of kills and bad lines
+	$(PY) -m pytest tests -m torture -q $(ARGS)
 
 check: $(READY)/dev ## format, lint, arrows between packages, types (mypy and pyright, strict)
 	$(PY) -m ruff format --check .
