@@ -43,34 +43,31 @@ def describe(error: BaseException, traceback: str = "") -> bytes:
     """Return what `restore` needs to raise `error` elsewhere.
 
     Arguments and attributes travel as far as they are plain JSON and small: each up to 16 KiB, attributes up
-    to 64 KiB together. Longer text is cut to 32,768 characters, a longer traceback to its last 16,384.
+    to 64 KiB together. Longer text is cut to 32,768 characters, a longer traceback to its last 16,384. Never
+    raises: of an exception that cannot be described remain its type and a text that says so.
 
     Args:
         error: any exception.
         traceback: its traceback as text.
     """
-    cls = type(error)
-    fields: dict[str, Any] = {
-        "type": name_of(cls),
-        "text": _writable(_text_of(error), TEXT_CHARACTERS),
-    }
-    arguments = _arguments(error)
-    if arguments is not None and _size(arguments) <= VALUE_BYTES:
-        fields["args"] = arguments
-    attributes = _attributes(error)
-    if attributes:
-        fields["attributes"] = attributes
-    notes = _notes(getattr(error, "__notes__", None))
-    if notes:
-        fields["notes"] = notes
-    if traceback:
-        fields["traceback"] = _writable(traceback[-TRACEBACK_CHARACTERS:], TRACEBACK_CHARACTERS)
-    return to_json(fields)
+    fields: dict[str, Any] = {"type": name_of(type(error))}
+    try:
+        fields["text"] = _writable(_text_of(error), TEXT_CHARACTERS)
+        fields |= _details(error)
+        if traceback:
+            fields["traceback"] = _writable(traceback[-TRACEBACK_CHARACTERS:], TRACEBACK_CHARACTERS)
+        return to_json(fields)
+    except BaseException as broken:  # the user's properties may raise anything, SystemExit too
+        text = f"<describing it raised {name_of(type(broken))}>"
+        return to_json({"type": fields["type"], "text": text})
 
 
 def name_of(cls: type[BaseException]) -> str:
     """Return the name under which exceptions of a class travel: module:qualname."""
-    return f"{cls.__module__}:{cls.__qualname__}"
+    try:
+        return _writable(f"{cls.__module__}:{cls.__qualname__}", 1024)
+    except BaseException:  # a metaclass may answer with anything
+        return "?:?"
 
 
 def restore(data: bytes, known: Mapping[str, type[BaseException]] | None = None) -> BaseException:
@@ -86,21 +83,44 @@ def restore(data: bytes, known: Mapping[str, type[BaseException]] | None = None)
     fields = _read(data)
     name, text, traceback = fields["type"], fields["text"], fields.get("traceback", "")
     error = _rebuild(_loaded_class(name) or _allowed((known or {}).get(name), name), text, fields)
-    if error is None:
-        error = RemoteHandlerError(name, text, traceback)
-    elif traceback or not isinstance(error, RemoteHandlerError):
+    if error is not None:
+        try:
+            return _complete(error, fields, traceback)
+        except Exception:  # a class may have made properties of what every exception has
+            pass
+    return _complete(RemoteHandlerError(name, text, traceback), fields, traceback)
+
+
+def _complete(error: BaseException, fields: dict[str, Any], traceback: str) -> BaseException:
+    """The exception with its notes, and the far side's traceback as its attribute and its cause."""
+    if traceback or not isinstance(error, RemoteHandlerError):
         error.__dict__["remote_traceback"] = traceback
-    for note in fields.get("notes", ()):
+    for note in fields["notes"]:
         error.add_note(note)
     if traceback:
         error.__cause__ = RemoteTraceback(traceback)
     return error
 
 
+def _details(error: BaseException) -> dict[str, Any]:
+    """What of an exception can travel besides its text."""
+    found: dict[str, Any] = {}
+    arguments = _arguments(error)
+    if arguments is not None and _size(arguments) <= VALUE_BYTES:
+        found["args"] = arguments
+    attributes = _attributes(error)
+    if attributes:
+        found["attributes"] = attributes
+    notes = _notes(getattr(error, "__notes__", None))
+    if notes:
+        found["notes"] = notes
+    return found
+
+
 def _text_of(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception as broken:  # the user's __str__ may raise anything
+    except BaseException as broken:  # the user's __str__ may raise anything
         return f"<str() of it raised {type(broken).__name__}>"
 
 
@@ -123,9 +143,9 @@ def _attributes(error: BaseException) -> dict[str, Any]:
     chosen: dict[str, Any] = {}
     budget = ATTRIBUTES_BYTES
     for name, value in vars(error).items():
-        if name.startswith("__") or not _is_plain(value):
+        if type(cast(object, name)) is not str or name.startswith("__") or not _is_plain(value):
             continue
-        size = _size(value)
+        size = _size({name: value})
         if size <= min(VALUE_BYTES, budget):
             chosen[name] = value
             budget -= size
@@ -192,7 +212,7 @@ def _rebuild(cls: type[BaseException] | None, text: str, fields: dict[str, Any])
             error.args = arguments
         error.__dict__.update((name, value) for name, value in attributes if not name.startswith("__"))
         return error if isinstance(error, cls) and str(error) == text else None
-    except Exception:  # the user's __new__ and __str__ may raise anything
+    except BaseException:  # the user's __new__ and __str__ may raise anything
         return None
 
 

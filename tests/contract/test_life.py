@@ -7,9 +7,9 @@ from contextvars import ContextVar
 from typing import Any
 
 import pytest
-from autogen_core import MessageContext, TopicId
+from autogen_core import MessageContext, TopicId, TypePrefixSubscription, TypeSubscription
 
-from stagebell.errors import RuntimeNotRunning
+from stagebell.errors import RuntimeNotRunning, SubscriptionError
 from tests.support.agents import Ask, Doing, Note, agent, collect, echo, host
 from tests.support.waiting import eventually, turns_of_the_loop
 
@@ -200,3 +200,41 @@ async def test_context_variables_of_the_caller_are_seen_by_the_handler(runtime: 
     variable.set("later")
     await eventually(lambda: seen)
     assert seen == ["outer"]
+
+
+async def test_close_waits_for_a_stop_that_is_under_way(runtime: Any, start: Any) -> None:
+    gate, started = asyncio.Event(), asyncio.Event()
+    closed_while_open: list[int] = []
+    made: list[Doing] = []
+
+    async def note(agent: Doing, message: Note, ctx: MessageContext) -> None:
+        started.set()
+        await gate.wait()
+        closed_while_open.append(agent.closed)
+
+    def make() -> Doing:
+        made.append(Doing(note=note))
+        return made[-1]
+
+    await Doing.register(runtime, "slow", make)
+    await runtime.add_subscription(TypeSubscription("news", "slow"))
+    await start(runtime)
+    await runtime.publish_message(Note(), TopicId("news", "d"))
+    await asyncio.wait_for(started.wait(), 3)
+    stopping = asyncio.create_task(runtime.stop())
+    await turns_of_the_loop()
+    closing = asyncio.create_task(runtime.close())
+    with pytest.raises(RuntimeError, match=r"not started|is stopped"):
+        await runtime.stop()
+    await turns_of_the_loop()
+    assert not closing.done()
+    gate.set()
+    await asyncio.wait_for(asyncio.gather(stopping, closing), 5)
+    assert closed_while_open == [0]
+    assert [one.closed for one in made] == [1]
+
+
+@pytest.mark.parametrize("cls", [TypeSubscription, TypePrefixSubscription])
+async def test_a_subscription_of_an_impossible_agent_type_is_refused(runtime: Any, cls: Any) -> None:
+    with pytest.raises(SubscriptionError, match="bad type!"):
+        await runtime.add_subscription(cls("news", "bad type!"))

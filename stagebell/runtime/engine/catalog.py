@@ -20,6 +20,8 @@ from stagebell.runtime.engine.ports import Storage
 
 logger = logging.getLogger("autogen_core")
 
+_METHODS = ("on_message", "save_state", "load_state", "close")
+
 Factory = Callable[..., Agent | Awaitable[Agent]]
 
 
@@ -156,6 +158,9 @@ class Catalog:
         with AgentInstantiationContext.populate_context((self._runtime, id)):
             try:
                 agent = await _invoke(_factory_of(hosted), hosted.parameters, self._runtime, id)
+                if not _is_agent(agent):
+                    made = f"the factory of agent type {hosted.name!r} returned {agent!r:.80}"
+                    raise TypeError(f"{made}, which is no Agent: let it return one")
                 if hosted.agent_class is not None and not isinstance(agent, hosted.agent_class):
                     raise ValueError(
                         f"the factory of agent type {hosted.name!r} was registered for {hosted.agent_class.__name__} "
@@ -175,6 +180,11 @@ def _factory_of(hosted: HostedType) -> Factory:
             "never made: check the subscriptions of the type (skip_class_subscriptions)"
         )
     return hosted.factory
+
+
+def _is_agent(made: object) -> bool:
+    # Not isinstance(made, Agent): that would run the properties of the agent.
+    return not isinstance(made, type) and all(hasattr(type(made), name) for name in _METHODS)
 
 
 def _count_parameters(factory: Factory | None) -> int:

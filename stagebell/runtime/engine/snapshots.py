@@ -13,8 +13,17 @@ from stagebell.runtime.engine.options import saves_state
 
 
 async def state_of(agent: Agent) -> dict[str, Any]:
-    """The state of one agent; empty for a class that has no `save_state` of its own."""
-    return dict(await agent.save_state()) if saves_state(type(agent)) else {}
+    """The state of one agent; empty for a class that has no `save_state` of its own.
+
+    Raises:
+        MalformedState: what `save_state` returned is no mapping.
+        Exception: whatever it raised.
+    """
+    if not saves_state(type(agent)):
+        return {}
+    state = await agent.save_state()
+    check_state(agent.id, state)
+    return dict(state)
 
 
 async def load_into(agent: Agent, state: Mapping[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autogen_core import AgentId, Subscription, TopicId
+from autogen_core import AgentId, Subscription, TopicId, TypePrefixSubscription, TypeSubscription
 
 from stagebell.errors import SubscriptionError
 
@@ -20,7 +20,8 @@ class Subscriptions:
         return iter(self._subscriptions)
 
     def add(self, subscription: Subscription) -> None:
-        """Raises SubscriptionError when an equal subscription exists."""
+        """Raises SubscriptionError when an equal subscription exists, or no agent type can have this one's name."""
+        _check_agent_type(subscription)
         if any(existing == subscription for existing in self._subscriptions):
             raise SubscriptionError("Subscription already exists: the same topic already reaches the same agent type")
         self._subscriptions.append(subscription)
@@ -46,6 +47,15 @@ class Subscriptions:
                 self._recipients.clear()
             self._recipients[key] = found
         return found
+
+
+def _check_agent_type(subscription: Subscription) -> None:
+    """Said here, since each publish that matched would fail otherwise."""
+    if isinstance(subscription, TypeSubscription | TypePrefixSubscription):
+        try:
+            AgentId(subscription.agent_type, "x")
+        except ValueError as error:
+            raise SubscriptionError(f"no agent type can be called {subscription.agent_type!r}: {error}") from None
 
 
 _MOST_TOPICS = 50_000

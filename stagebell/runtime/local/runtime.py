@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from asyncio import Future
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from types import TracebackType
@@ -80,6 +81,7 @@ class LocalRuntime(Host):
         self._background_error: BaseException | None = None
         self._stop_grace = stop_grace
         self._reminded = False
+        self._stopping: Future[None] | None = None
 
     async def __aenter__(self) -> Self:
         self.start()
@@ -214,7 +216,12 @@ class LocalRuntime(Host):
         self._require_running()
         self._phase = _Phase.STOPPED
         self._dispatcher.stop()
-        await self._dispatcher.settle(self._stop_grace)
+        stopping = self._stopping = asyncio.get_running_loop().create_future()
+        try:
+            await self._dispatcher.settle(self._stop_grace)
+        finally:
+            self._stopping = None
+            stopping.set_result(None)
         self._raise_background_error()
 
     async def stop_when_idle(self) -> None:
@@ -234,10 +241,12 @@ class LocalRuntime(Host):
         await self.stop()
 
     async def close(self) -> None:
-        """Stop if running, then close every agent and forget it."""
+        """Stop if running, then close every agent and forget it; a stop that is under way ends first."""
         try:
             if self._phase is _Phase.RUNNING:
                 await self.stop()
+            elif self._stopping is not None and self._caller() is None:  # the stop waits for the turns
+                await asyncio.shield(self._stopping)
         finally:
             self._phase = _Phase.STOPPED
             await self._catalog.close()

@@ -12,11 +12,11 @@ import logging
 from collections.abc import Awaitable, Callable
 from uuid import uuid4
 
-from stagebell.errors import Undeliverable
+from stagebell.errors import MessageError, Undeliverable
 from stagebell.messages.codec import unpack
 from stagebell.runtime.redis.keys import ProcessKeys
 from stagebell.runtime.redis.membership import Membership
-from stagebell.runtime.redis.requests import Turn
+from stagebell.runtime.redis.requests import NO_REPLY, Turn
 from stagebell.runtime.redis.results import InboxEntry, Taken
 from stagebell.runtime.redis.services import Services
 from stagebell.runtime.redis.wire import parse_reply
@@ -105,23 +105,33 @@ class BoundTypes:
             logger.warning("worker %s is gone, and with it its process-bound agent types: %s", worker, ", ".join(bound))
         else:
             logger.info("worker %s is gone, others run its agents", worker)
-        while entries := await services.link.submit(lambda scripts: scripts.read(keys.inbox, "-", _BATCH)):
-            for entry in entries:
-                await self._set_aside(keys, grant.token, worker, entry)
+        await self._set_aside_all(keys, grant.token, worker)
         await services.link.ask("ZREM", services.directory.keys.workers, worker)
         await services.link.ask("DEL", keys.own, keys.run)
 
+    async def _set_aside_all(self, keys: ProcessKeys, token: str, worker: str) -> None:
+        start = "-"
+        while entries := await self._read(keys, start):
+            for entry in entries:
+                await self._set_aside(keys, token, worker, entry)
+            start = f"({entries[-1].entry_id}"  # not from the first again: one may be there that cannot be set aside
+
+    def _read(self, keys: ProcessKeys, start: str) -> Awaitable[list[InboxEntry]]:
+        return self._services.link.submit(lambda scripts: scripts.read(keys.inbox, start, _BATCH))
+
     async def _set_aside(self, keys: ProcessKeys, token: str, worker: str, entry: InboxEntry) -> None:
         reason = f"the process {worker} that held the agent has ended"
-        envelope = unpack(entry.envelope)
-        failure = self._services.wire.failure(Undeliverable(entry.agent, reason), id=envelope.id, sender=entry.agent)
+        reply_to, failure = NO_REPLY, b""
+        try:
+            envelope = unpack(entry.envelope)
+            reply_to = parse_reply(envelope.reply)
+            undeliverable = Undeliverable(entry.agent, reason)
+            failure = self._services.wire.failure(undeliverable, id=envelope.id, sender=entry.agent)
+        except MessageError as error:
+            reason += f", and the message cannot be read: {error}"
         fence = Turn(keys, token, entry.agent, entry.entry_id, entry.turn_id)
-        await self._services.link.submit(
-            lambda scripts: scripts.fail(
-                fence,
-                has_state=False,
-                reply_to=parse_reply(envelope.reply),
-                failure=failure,
-                dead_letter=reason,
-            )
+        reply = await self._services.link.submit(
+            lambda scripts: scripts.fail(fence, has_state=False, reply_to=reply_to, failure=failure, dead_letter=reason)
         )
+        if reply.status not in ("OK", "DUP"):
+            logger.error("%s of %s cannot be set aside: %s %s", entry.entry_id, keys.inbox, reply.status, reply.detail)

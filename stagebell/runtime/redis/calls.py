@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger("stagebell")
 
 
+class TurnEnded(Exception):
+    """The turn ended before its call was sent: the call is no part of it any more."""
+
+
 class TurnCalls:
     """The calls of one turn that wait, by k, and what the turn knows of its journal."""
 
@@ -76,8 +80,6 @@ class TurnCalls:
         """
         services, own = self._services, self._turn
         chain = own.envelope.chain
-        if own.abandoned:
-            raise CancelledError(f"the turn of {own.agent} is not ours any more")
         if len(chain) >= services.max_call_depth:
             raise CallDepthExceeded(recipient, len(chain) + 1, services.max_call_depth)
         k = self._next_k()
@@ -85,6 +87,11 @@ class TurnCalls:
         reply = ReplyTo.caller(own.fence.keys, own.turn_id, k)
         envelope = services.wire.request(encoded, id=id, to=recipient, sender=sender, reply=reply, chain=(*chain, id))
         place = await services.directory.wait_for_place(recipient, services.settings.undeliverable_after)
+        await self._after_earlier_commits()
+        if own.abandoned:
+            raise CancelledError(f"the turn of {own.agent} is not ours any more")
+        if not own.takes_effects:  # the turn has ended meanwhile, this task of it goes on
+            return await services.transport.call(encoded, recipient, sender=sender, token=token, chain=chain)
         delivery = Delivery(place, turn_id(id, str(recipient)), str(recipient), envelope)
         loop = asyncio.get_running_loop()
         answer: Future[Envelope] = loop.create_future()
@@ -92,11 +99,13 @@ class TurnCalls:
         self._requests[k] = delivery, _digest(recipient, encoded)
         services.calling[own.turn_id] = own
         try:
-            await self._after_earlier_commits()
             own.ensure_begun()
             await self.ask(k, first=True)
             self._let_in(k)
             outcome = await services.awaiting.answer(answer, token)
+        except TurnEnded:
+            answer.cancel()
+            return await services.transport.call(encoded, recipient, sender=sender, token=token, chain=chain)
         finally:
             self._joined.discard(k)
             self.open.pop(k, None)
@@ -148,7 +157,7 @@ class TurnCalls:
             await self.ask(k)
         except BaseException as error:
             call = self.open.get(k)
-            if call is None or call.answer.done() or isinstance(error, ServerUnavailable):
+            if call is None or call.answer.done() or isinstance(error, ServerUnavailable | TurnEnded):
                 return
             if isinstance(error, CancelledError):
                 call.answer.cancel()
@@ -166,9 +175,14 @@ class TurnCalls:
         call.answer.set_result(unpack(payload))
 
     def hand_over(self) -> None:
-        """The turn is over; the process waits for the calls that tasks of it still have open."""
+        """The turn ends; the replies to calls that tasks of it still have open will come to the process."""
         for k, call in self.open.items():
-            self._services.replies.adopt(call_id(self._turn.turn_id, k), call.answer, call)
+            self._services.replies.adopt(call_id(self._turn.turn_id, k), call, self.entry_ids.get(k, ""))
+
+    def give_up(self) -> None:
+        """The turn has ended without effect: nobody will answer its calls here."""
+        for call in self.open.values():
+            call.answer.cancel()
 
     async def _take(self, k: str, reply: CallReply, first: bool) -> None:
         match reply.status:
@@ -184,6 +198,8 @@ class TurnCalls:
                     call.answer.set_result(unpack(reply.reply))
             case "CHANGED":
                 raise self._turn.not_deterministic(k)
+            case "GONE" if not self._turn.takes_effects:
+                raise TurnEnded
             case "FENCED" | "GONE" | "STALE":
                 self._turn.lost_its_ground(fenced=reply.status == "FENCED")
                 raise CancelledError(f"the turn of {self._turn.agent} is not ours any more ({reply.status})")

@@ -13,6 +13,7 @@ from stagebell.runtime.redis.keys import NamespaceKeys
 from stagebell.runtime.redis.link import Link
 from stagebell.runtime.redis.membership import Membership
 from stagebell.runtime.redis.replies import Replies
+from stagebell.runtime.redis.rights import CLIENT_COMMANDS
 from stagebell.runtime.redis.settings import RedisSettings
 from stagebell.runtime.redis.transport import Transport
 from stagebell.runtime.redis.upkeep import CallsWatch, Upkeep
@@ -20,14 +21,23 @@ from stagebell.runtime.redis.wire import Wire
 
 
 class Client:
-    """One process in a namespace; `name` is new for each one, so its streams are its own."""
+    """One process in a namespace; `name` is new for each one, so its streams are its own.
+
+    `commands` are those of the server that it needs.
+    """
 
     def __init__(
-        self, url: str, namespace: str, registry: TypeRegistry, settings: RedisSettings, max_call_depth: int
+        self,
+        url: str,
+        namespace: str,
+        registry: TypeRegistry,
+        settings: RedisSettings,
+        max_call_depth: int,
+        commands: tuple[str, ...] = CLIENT_COMMANDS,
     ) -> None:
         self.name = f"p{uuid4().hex[:15]}"
         self.url = url
-        self.link = Link(url, namespace, f"stagebell-{self.name}")
+        self.link = Link(url, namespace, f"stagebell-{self.name}", commands)
         self.wire = Wire(registry, settings)
         self.directory = Directory(self.link, namespace, settings.partitions)
         self.replies = Replies(NamespaceKeys(namespace).client_replies(self.name))
@@ -45,7 +55,7 @@ class Client:
         """Connect.
 
         Raises:
-            ServerUnavailable: the server cannot be reached.
+            ServerUnavailable: the server cannot be reached, or cannot write now.
             ServerRefused: it refused the credentials or the commands.
         """
         await self.link.open()
@@ -55,6 +65,11 @@ class Client:
         """Listen for replies, and look after open calls."""
         await self.ears.open()
         self.upkeep.start()
+
+    async def hear_last_replies(self) -> None:
+        """Take the replies that are in the server by now, before open calls are given up."""
+        if self.replies.open:
+            self.replies.hear(await self.link.ask("XRANGE", self.replies.stream.key, "-", "+"))
 
     async def close(self, error: BaseException) -> None:
         """Disconnect; open calls end in `error`."""

@@ -1,13 +1,16 @@
 """The namespace's registry as this process knows it: where agent types live, and who subscribes to what.
 
 The registry in the server is the truth. Its version grows with each change; a script that delivers to subscribers
-compares it, so a process whose copy is old learns it before it delivers to the wrong agents.
+compares it, so a process whose copy is old learns it before it delivers to the wrong agents. A field that cannot be
+read is logged and left out, as if it were not there: it must not take the others along.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
+from collections.abc import Iterable
 from typing import Any, NamedTuple, cast
 
 from autogen_core import AgentId, Subscription, TopicId, TypePrefixSubscription, TypeSubscription
@@ -18,8 +21,12 @@ from stagebell.runtime.engine.subscriptions import Subscriptions
 from stagebell.runtime.redis.keys import LeasedKeys, NamespaceKeys, PartitionKeys, ProcessKeys
 from stagebell.runtime.redis.link import Link
 
+logger = logging.getLogger("stagebell")
+
 Change = tuple[Any, str, str]
 
+_MOST_PARTITIONS = 4096
+_AT_ONCE = 1000  # changes in one script
 _LOOK = 0.1  # seconds between two looks for a type that is not known yet
 
 
@@ -41,23 +48,34 @@ class Directory:
         self._keys: dict[tuple[str, int], LeasedKeys] = {}
         self._subscriptions = Subscriptions()
         self._fields: dict[str, str] = {}
+        self._unreadable: set[tuple[str, str]] = set()
         self.types: dict[str, TypeEntry] = {}
         self.version = 0
 
     async def refresh(self) -> None:
         """Read the registry."""
         flat = await self._link.submit(lambda scripts: scripts.registry(), mortal=True)
-        texts = [text.decode() for text in flat]
+        texts = [text.decode("utf-8", "backslashreplace") for text in flat]
         fields = dict(zip(texts[::2], texts[1::2], strict=True))
         version = int(fields.pop("v", "0"))
         if version == self.version and self._fields:
             return
-        self._fields, self.version = fields, version
-        self.types = {name[2:]: _type_entry(value) for name, value in fields.items() if name.startswith("t:")}
-        self._subscriptions = Subscriptions()
+        types: dict[str, TypeEntry] = {}
+        subscriptions = Subscriptions()
         for name, value in fields.items():
-            if name.startswith("s:"):
-                self._subscriptions.add(_subscription(json.loads(value)))
+            try:
+                if name.startswith("t:"):
+                    types[name[2:]] = _type_entry(value)
+                elif name.startswith("s:"):
+                    subscriptions.add(_subscription(value))
+            except (ValueError, RecursionError) as error:
+                self._cannot_read(name, value, error)
+        self.types, self._subscriptions, self._fields, self.version = types, subscriptions, fields, version
+
+    def _cannot_read(self, name: str, value: str, error: Exception) -> None:
+        if (name, value) not in self._unreadable:
+            self._unreadable.add((name, value))
+            logger.error("the registry's field %r is left out, it cannot be read: %.80r (%s)", name, value, error)
 
     async def refresh_if_changed(self) -> None:
         """Read the registry when its version is not the one known here."""
@@ -73,10 +91,18 @@ class Directory:
     # -- agent types
 
     async def ensure_type(self, agent_type: str) -> TypeEntry:
-        """Where agents of a type live; the first who asks settles the number of partitions."""
+        """Where agents of a type live; the first who asks settles the number of partitions.
+
+        Raises:
+            MalformedMessage: what the registry says of it cannot be read.
+        """
         if agent_type not in self.types:
             await self.change(("nx", f"t:{agent_type}", json.dumps({"p": self._partitions})))
-        return self.types[agent_type]
+        entry = self.types.get(agent_type)
+        if entry is None:
+            value = self._fields.get(f"t:{agent_type}", "")
+            raise MalformedMessage("registry", f"agent type {agent_type!r} is described by {value[:80]!r}")
+        return entry
 
     def place(self, agent: AgentId) -> LeasedKeys | None:
         """The keys of the inbox that takes an agent's messages; None when its type is not known here."""
@@ -93,7 +119,7 @@ class Directory:
         It is not made known here: whoever hosts it decides whether it is spread over partitions or bound to a process.
 
         Raises:
-            Undeliverable: nobody has made the type known.
+            Undeliverable: nobody has made the type known, or what the registry says of it cannot be read.
         """
         place = self.place(agent)
         if place is not None:
@@ -104,6 +130,8 @@ class Directory:
             place = self.place(agent)
             if place is not None:
                 return place
+            if self._spoilt(agent):
+                raise Undeliverable(agent, f"what the registry says of agent type {agent.type!r} cannot be read")
             if asyncio.get_running_loop().time() >= deadline:
                 reason = f"no worker has hosted agent type {agent.type!r} for {patience:g} s: start one that does"
                 raise Undeliverable(agent, reason)
@@ -136,8 +164,12 @@ class Directory:
     # -- subscriptions
 
     def recipients(self, topic: TopicId, sender: AgentId | None) -> list[AgentId]:
-        """The agents a topic reaches; not the sender itself."""
-        return [agent for agent in self._subscriptions.recipients(topic) if agent != sender]
+        """The agents a topic reaches; not the sender itself, and none of a type that the registry spoils."""
+        found = self._subscriptions.recipients(topic)
+        return [agent for agent in found if agent != sender and not self._spoilt(agent)]
+
+    def _spoilt(self, agent: AgentId) -> bool:
+        return agent.type not in self.types and f"t:{agent.type}" in self._fields
 
     async def add_subscription(self, subscription: Subscription, worker: str) -> None:
         """Store a subscription; `worker` when the agent type is bound to that process, and ends with it.
@@ -158,7 +190,7 @@ class Directory:
         """
         await self.refresh()
         for field, value in self._fields.items():
-            if field.startswith("s:") and json.loads(value).get("id") == id:
+            if field.startswith("s:") and _parsed(value).get("id") == id:
                 await self.change(("del", field, ""))
                 return
         raise SubscriptionError(f"Subscription does not exist: {id}")
@@ -181,6 +213,29 @@ class Directory:
     def message_types(self) -> dict[str, str]:
         """The wire names known in the namespace, with the digest of each one's schema."""
         return {name[2:]: value for name, value in self._fields.items() if name.startswith("m:")}
+
+    def lacks(self, types: Iterable[str]) -> list[str]:
+        """Those of these agent types of which the registry says nothing at all."""
+        return [name for name in types if f"t:{name}" not in self._fields]
+
+    # -- many at once
+
+    async def announce(self, types: Iterable[str], subscriptions: Iterable[tuple[Subscription, str]]) -> None:
+        """As `ensure_type` and `add_subscription` for each of them, but in one change; most are known already.
+
+        Args:
+            types: agent types that are spread over partitions.
+            subscriptions: each with its `worker`, see `add_subscription`.
+        """
+        await self.refresh()
+        changes: list[Change] = [("nx", f"t:{name}", json.dumps({"p": self._partitions})) for name in self.lacks(types)]
+        for subscription, worker in subscriptions:
+            field, described = _describe(subscription)
+            value = json.dumps({**described, "w": worker} if worker else described)
+            if field not in self._fields or (worker and self._fields[field] != value):
+                changes.append(("set" if worker else "nx", field, value))
+        for start in range(0, len(changes), _AT_ONCE):
+            await self.change(*changes[start : start + _AT_ONCE])
 
 
 def check_subscription(subscription: Subscription) -> None:
@@ -208,21 +263,41 @@ def _describe(subscription: Subscription) -> tuple[str, dict[str, str]]:
     return f"s:{kind}:{topic}:{subscription.agent_type}", described
 
 
-def _subscription(described: dict[str, str]) -> Subscription:
-    make = TypePrefixSubscription if described["kind"] == "prefix" else TypeSubscription
-    return make(described["topic"], described["agent"], described["id"])
+def _subscription(value: str) -> Subscription:
+    """Raises ValueError when it cannot be read."""
+    described = _parsed(value)
+    kind, topic, agent, id = (described.get(name) for name in ("kind", "topic", "agent", "id"))
+    if not (isinstance(topic, str) and isinstance(agent, str) and isinstance(id, str)):
+        raise ValueError("topic, agent and id must be text")
+    AgentId(agent, "any")  # raises ValueError for a type that no agent can have
+    match kind:
+        case "prefix":
+            return TypePrefixSubscription(topic, agent, id)
+        case "type":
+            return TypeSubscription(topic, agent, id)
+        case _:
+            raise ValueError(f"kind {kind!r} is not known")
 
 
 def _type_entry(value: str) -> TypeEntry:
+    """Raises ValueError when it cannot be read."""
+    entry = _parsed(value)
+    worker, partitions = entry.get("w", ""), entry.get("p", 0)
+    if worker and isinstance(worker, str):
+        return TypeEntry(0, worker)
+    if type(partitions) is not int or not 1 <= partitions <= _MOST_PARTITIONS:
+        raise ValueError(f"p must be a number from 1 to {_MOST_PARTITIONS}, or w the name of a worker")
+    return TypeEntry(partitions, "")
+
+
+def _parsed(value: str) -> dict[str, Any]:
+    """A JSON object; empty when it is none."""
     try:
-        entry = cast("dict[str, Any]", json.loads(value))
-        return TypeEntry(int(entry.get("p", 0)), str(entry.get("w", "")))
-    except (ValueError, AttributeError) as error:
-        raise MalformedMessage("registry", f"an agent type is described by {value[:80]!r}") from error
+        entry = json.loads(value)
+    except (ValueError, RecursionError):
+        return {}
+    return cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
 
 
 def _bound_to(value: str) -> str:
-    try:
-        return str(cast("dict[str, Any]", json.loads(value)).get("w", ""))
-    except (ValueError, AttributeError):
-        return ""
+    return str(_parsed(value).get("w", ""))

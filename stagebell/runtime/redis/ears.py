@@ -2,6 +2,7 @@
 
 One blocking read, on a connection of its own, over at most three streams. The bell is a hint that may be lost, since
 the inboxes and journals are the truth; replies are read to the end. What was read is trimmed away by and by.
+A key of another type, which only a foreign hand can have written, is left out until it is a stream again.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ _BLOCK_MS = 1000
 _COUNT = 512
 _TRIM_BYTES = 256 * 1024
 _ENTRY_BYTES = 256
+_LOOK_AGAIN = 3.0  # seconds between two looks whether a spoilt stream can be read again
 
 
 class Stream:
@@ -36,6 +38,7 @@ class Stream:
         self.trim = trim
         self.position = position
         self.untrimmed = 0
+        self.spoilt = False  # its key has another type
 
 
 class Ears:
@@ -81,10 +84,41 @@ class Ears:
                 self._broken = loop.create_future()
                 self._read()
                 self._listening.set()
-                await self._broken
+                await self._until_broken(self._broken)
             except (ServerUnavailable, ServerRefused) as error:
                 logger.debug("listening is interrupted: %s", error)
-                await asyncio.sleep(0.05)
+                await self._pause()
+
+    async def _until_broken(self, broken: Future[None]) -> None:
+        """Wait for the end of the connection, and look after streams that are spoilt."""
+        while not broken.done():
+            spoilt = any(stream.spoilt for stream in self._streams.values())
+            await asyncio.wait([broken], timeout=_LOOK_AGAIN if spoilt else None)
+            if not broken.done():
+                await self._examine()
+        await broken
+
+    async def _pause(self) -> None:
+        if self._connection is not None:
+            self._connection.close()  # after a refusal it is still open
+        hopeless = self._streams and all(stream.spoilt for stream in self._streams.values())
+        await asyncio.sleep(_LOOK_AGAIN if hopeless else 0.05)
+        try:
+            await self._examine()
+        except (ServerUnavailable, ServerRefused) as error:
+            logger.debug("the streams cannot be examined: %s", error)
+
+    async def _examine(self) -> None:
+        """Find out which keys are streams, or may become some."""
+        for stream in list(self._streams.values()):
+            kind: bytes | str = await self._link.ask("TYPE", stream.key)
+            spoilt = kind not in (b"stream", b"none", "stream", "none")
+            if spoilt and not stream.spoilt:
+                logger.error("%s is no stream: it is not listened to until somebody deletes it", stream.key)
+            elif stream.spoilt and not spoilt:
+                logger.warning("%s can be listened to again", stream.key)
+                stream.position = "0-0" if stream.trim else stream.position
+            stream.spoilt = spoilt
 
     def _reset(self) -> None:
         # A server that lost writes may give out entry ids below the last one read; what was read is trimmed anyway.
@@ -93,15 +127,19 @@ class Ears:
                 stream.position = "0-0"
 
     def _read(self) -> None:
-        streams = list(self._streams.values())
-        if self._connection is not None:
-            self._connection.execute_blocking_into(
-                self,
-                *("XREAD", "COUNT", _COUNT, "BLOCK", _BLOCK_MS, "STREAMS"),
-                *(stream.key for stream in streams),
-                *(stream.position for stream in streams),
-                patience=_BLOCK_MS / 1000,
-            )
+        streams = [stream for stream in self._streams.values() if not stream.spoilt]
+        if self._connection is None:
+            return
+        if not streams:  # XREAD takes no empty list
+            self.set_exception(ServerRefused("every stream to listen to has another type"))
+            return
+        self._connection.execute_blocking_into(
+            self,
+            *("XREAD", "COUNT", _COUNT, "BLOCK", _BLOCK_MS, "STREAMS"),
+            *(stream.key for stream in streams),
+            *(stream.position for stream in streams),
+            patience=_BLOCK_MS / 1000,
+        )
 
     # -- what the connection tells (connection.Sink): no task stands between the server's answer and those it is for
 

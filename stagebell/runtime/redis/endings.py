@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import logging
-import traceback
+from abc import ABC, abstractmethod
 from asyncio import Future
 from collections.abc import Sequence
 from typing import Any
@@ -26,11 +26,12 @@ from stagebell.runtime.redis.results import EndReply
 from stagebell.runtime.redis.scripts import Scripts
 from stagebell.runtime.redis.services import Services
 from stagebell.runtime.redis.storage import Stored, stored_of
+from stagebell.runtime.redis.wire import traceback_text
 
 logger = logging.getLogger("stagebell")
 
 
-class TurnEnding:
+class TurnEnding(ABC):
     """The part of a `DurableTurn` that deals with its end."""
 
     __slots__ = (
@@ -41,6 +42,7 @@ class TurnEnding:
         "_outputs",
         "_parent",
         "_partition",
+        "_registry_version",
         "_reply",
         "_reply_to",
         "_services",
@@ -51,6 +53,7 @@ class TurnEnding:
         "agent",
         "envelope",
         "fence",
+        "number",
         "turn",
         "turn_id",
     )
@@ -78,6 +81,8 @@ class TurnEnding:
         self._stored: Stored | None = None
         self._version: int | None = None
         self._closed = False
+        self._registry_version: int | None = None
+        self.number = 0
         self._nested: Nested | None = None
         self._parent: TurnEnding | None = None
         self._outbox: Outbox | None = None
@@ -98,15 +103,54 @@ class TurnEnding:
         return self._services.wire.reply(result, id=self.envelope.id, sender=self.agent)
 
     def _send_commit(self) -> None:
+        order = self._services.commit_order
+        leaves = not order.somebody_waits
         if self._outbox is not None:
-            outputs = self._outbox.deliveries()
-            if outputs is None:
-                self._services.dispatcher.spawn(self._commit_again(sent=False))
-                return
-            self._outputs = outputs
-        self._services.link.run(self._ask_commit, self._on_end)
+            leaves = order.may_leave() and self.find_recipients()
+        self.number = order.next_number()
         if self._stored is not None and self._stored.keeps and self._nested is None:
             self._stored.sent(self._state)
+        if leaves:
+            self.go()
+        else:
+            order.wait(self)
+
+    # -- what the order of commits asks (commit_order.OrderedCommit)
+
+    def find_recipients(self) -> bool:
+        """Look up who gets what the turn published; False when a place is not known."""
+        outputs = self._outbox.deliveries() if self._outbox is not None else ()
+        self._outputs = outputs or ()
+        return outputs is not None
+
+    async def find_places(self) -> None:
+        """Make such places known."""
+        if self._outbox is not None:
+            await self._outbox.find_places()
+
+    def go(self) -> None:
+        """Send the commit; from now on replies to calls that tasks of the turn have open come to the process."""
+        if self._outbox is not None:
+            self._registry_version = self._services.commit_order.left()
+        self._services.link.run(self._ask_commit, self._on_end)
+        self._hand_over_calls()
+
+    def cannot_go(self, error: BaseException | None) -> None:
+        """Its recipients cannot be found: the turn fails. Or, without an error, it was abandoned while it waited."""
+        self._answered()
+        if self.abandoned or error is None or self.turn is None:
+            return
+        if isinstance(error, ServerError):
+            self._not_settled(error)
+        else:
+            self._services.dispatcher.spawn(self.fail(self.turn, error))
+
+    @abstractmethod
+    async def fail(self, turn: Turn, error: BaseException) -> None:
+        """The handler raised, or what it did cannot be committed."""
+        ...
+
+    # -- the answer
 
     def _ask_commit(self, scripts: Scripts) -> Future[EndReply]:
         calls = self._calls
@@ -120,7 +164,7 @@ class TurnEnding:
             outputs=self._outputs,
             known_replies=calls.known_replies if calls is not None else 0,
             known_savepoints=calls.known_savepoints if calls is not None else 0,
-            registry_version=self._services.directory.version if self._outbox is not None else None,
+            registry_version=self._registry_version,
             left_open=self._left_open(),
         )
 
@@ -129,9 +173,18 @@ class TurnEnding:
             return NOTHING_OPEN
         return LeftOpen(tuple(self._calls.open), self._services.replies.stream.key)
 
-    def _on_end(self, outcome: EndReply | BaseException) -> None:
+    def _answered(self) -> None:
         if self._stored is not None and self._stored.keeps and self._nested is None:
             self._stored.answered()
+
+    def _on_end(self, outcome: EndReply | BaseException) -> None:
+        version = self._registry_version
+        if version is not None:
+            self._services.commit_order.answered(version)
+            if isinstance(outcome, EndReply) and outcome.status == "STALE_REGISTRY":
+                self._services.commit_order.wait(self, refused=version)
+                return
+        self._answered()
         if isinstance(outcome, BaseException):
             self._not_settled(outcome)
             return
@@ -140,8 +193,6 @@ class TurnEnding:
                 self._settled()
                 if self._outbox is not None:
                     self._outbox.deliver_here()
-            case "STALE_REGISTRY":
-                self._services.dispatcher.spawn(self._commit_again(sent=True))
             case "DUP":
                 self._settled()
                 self._forget_agent()
@@ -160,18 +211,6 @@ class TurnEnding:
             return False
         return reply.status == "DUP" and reply.version > self._version  # later turns may have been sent with it
 
-    async def _commit_again(self, *, sent: bool) -> None:
-        assert self._outbox is not None
-        try:
-            await self._outbox.refresh()
-        except ServerError:
-            self._partition.start_over()
-        if self.abandoned:
-            return
-        if sent and self._stored is not None and self._stored.keeps and self._nested is None:
-            self._stored.version -= 1
-        self._send_commit()
-
     def _settled(self) -> None:
         self._partition.done(self.fence.entry_id)
         self._services.calling.pop(self.turn_id, None)
@@ -182,6 +221,10 @@ class TurnEnding:
     def _hand_over_calls(self) -> None:
         if self._calls is not None:
             self._calls.hand_over()
+
+    def _give_calls_up(self) -> None:
+        if self._calls is not None:
+            self._calls.give_up()
 
     def _forget_agent(self) -> None:
         """The agent in memory is not what is stored: the next turn, when this one has ended, loads it again."""
@@ -201,16 +244,21 @@ class TurnEnding:
 
     def _not_settled(self, error: BaseException) -> None:
         self.abandoned = True
+        self._give_calls_up()
         if not self._services.stopping:
             logger.error("the turn of %s for message %s was not committed: %s", self.agent, self.envelope.id, error)
             self._partition.start_over()
 
-    def set_aside(self, error: BaseException, *, has_state: bool, dead_letter: str = "") -> None:
-        """End the turn with a failure: to the caller, when somebody waits, else to the dead letters."""
+    def set_aside(self, error: BaseException, *, has_state: bool, dead_letter: str = "", bare: bool = False) -> None:
+        """End the turn with a failure: to the caller, when somebody waits, else to the dead letters.
+
+        Args:
+            bare: tell the caller and touch no other key, since one of them is spoilt.
+        """
         self._closed = True
         waits = bool(self._reply_to.mode)
         if not waits and not dead_letter:
-            dead_letter = "".join(traceback.format_exception(error)).strip()[-4000:]
+            dead_letter = traceback_text(error).strip()[-4000:]
         failure = self._services.wire.failure(error, id=self.envelope.id, sender=str(self.agent)) if waits else b""
         calls = self._calls
         self._services.link.run(
@@ -223,11 +271,13 @@ class TurnEnding:
                 dead_letter=dead_letter,
                 known_savepoints=calls.known_savepoints if calls is not None else 0,
                 left_open=self._left_open(),
+                bare=bare,
             ),
-            self._on_failed,
+            lambda outcome: self._on_failed(outcome, None if bare else error),
         )
+        self._hand_over_calls()
 
-    def _on_failed(self, outcome: EndReply | BaseException) -> None:
+    def _on_failed(self, outcome: EndReply | BaseException, told: BaseException | None = None) -> None:
         if isinstance(outcome, BaseException):
             self._not_settled(outcome)
             return
@@ -240,6 +290,9 @@ class TurnEnding:
                 self._services.on_lost(self._partition)
             case "STALE":
                 self._partition.start_over()
+            case "BADKEY" if told is not None and self._reply_to.mode:
+                logger.error("%s: key %s has a wrong type, its caller is told and no more", self.agent, outcome.detail)
+                self.set_aside(told, has_state=False, bare=True)
             case _:
                 logger.error(
                     "message %s to %s can be neither handled nor set aside, it stays in the inbox: %s %s",

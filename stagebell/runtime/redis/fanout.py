@@ -15,7 +15,7 @@ from typing import Any
 
 from autogen_core import AgentId, TopicId
 
-from stagebell.errors import MessageError, ServerUnavailable, UnregisteredType
+from stagebell.errors import MessageError, ServerRefused, ServerUnavailable, UnregisteredType
 from stagebell.messages.codec import check_size, pack, read_event
 from stagebell.messages.envelope import Envelope
 from stagebell.messages.ids import turn_id
@@ -46,6 +46,7 @@ class EventsPartition:
         self._working = False
         self._again = False
         self._draining = False
+        self._stuck_by = ""
         self._without_subscriber: dict[str, float] = {}
 
     @property
@@ -86,6 +87,8 @@ class EventsPartition:
     async def _hand_on(self) -> None:
         try:
             await self._hand_on_all()
+        except ServerRefused as error:
+            self._stuck(str(error))
         except ServerUnavailable as error:
             self._again = True  # the audit begins anew when the server is back
             logger.debug("events are not handed on now: %s", error)
@@ -110,10 +113,23 @@ class EventsPartition:
         elif "STALE_REGISTRY" in statuses:
             await self._services.directory.refresh()
         elif statuses & {"BADKEY", "BADARGS"}:
-            logger.error("events cannot be handed on: %s", [a.detail for a in answers if a.detail][:1])
-            self.drain()
+            self._stuck(", ".join({f"{a.status} {a.detail}" for a in answers if a.status.startswith("BAD")}))
 
-    def _deliver(self, id: str, event: list[Delivery] | str, version: int) -> asyncio.Future[FanoutReply]:
+    def _stuck(self, reason: str) -> None:
+        """Neither handed on nor set aside: told once; the audit tries again."""
+        self._again = False
+        if reason != self._stuck_by:
+            self._stuck_by = reason
+            logger.error("events cannot be handed on, nor set aside: %s", reason)
+
+    async def _deliver(self, id: str, event: list[Delivery] | str, version: int) -> FanoutReply:
+        try:
+            return await self._ask(id, event, version)
+        except ServerRefused as refused:
+            reason = f"the server refused to hand it on: {refused}"
+            return await self._ask(id, reason, version)
+
+    def _ask(self, id: str, event: list[Delivery] | str, version: int) -> asyncio.Future[FanoutReply]:
         reason = event if isinstance(event, str) else ""
         deliveries = [] if isinstance(event, str) else event
         if reason:

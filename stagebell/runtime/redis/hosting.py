@@ -28,6 +28,7 @@ class Phase(Enum):
     """Where a runtime is in its life; the value completes the sentence "the runtime …"."""
 
     NEW = "was not started: call `await start()` first"
+    STARTING = "is starting: wait until `start()` has returned"
     RUNNING = "is running"
     STOPPED = "is stopped: call `await start()` first"
 
@@ -68,6 +69,10 @@ class Hosting(Host):
             await self._announce(self._node, hosted)
 
     async def _announce(self, node: Node, hosted: HostedType) -> None:
+        self._register_replies(hosted)
+        await node.host(hosted)
+
+    def _register_replies(self, hosted: HostedType) -> None:
         if hosted.agent_class is not None:
             try:
                 register_replies(self._registry, hosted.agent_class)
@@ -75,7 +80,6 @@ class Hosting(Host):
                 if not hosted.process_bound:
                     raise
                 logger.warning("%s answers in its process only: %s", hosted.name, error)
-        await node.host(hosted)
 
     def add_message_serializer(self, serializer: MessageSerializer[Any] | Sequence[MessageSerializer[Any]]) -> None:
         """Make message types known here, and their names known in the namespace.
@@ -106,12 +110,16 @@ class Hosting(Host):
                 await self._store_subscription(self._node, subscription)
 
     async def _store_subscription(self, node: Node, subscription: Subscription) -> None:
+        if (worker := self._worker_of(node, subscription)) is not None:
+            await node.services.directory.add_subscription(subscription, worker)
+
+    def _worker_of(self, node: Node, subscription: Subscription) -> str | None:
+        """The process with which a subscription ends: this one, "" for none; None when another holds the type."""
         agent_type = getattr(subscription, "agent_type", "")
         hosted = self._catalog.types.get(agent_type)
-        bound = hosted is not None and hosted.process_bound
-        if bound and agent_type not in node.services.bound_here:
-            return  # another process holds the type: see _subscribe_bound
-        await node.services.directory.add_subscription(subscription, node.client.name if bound else "")
+        if hosted is None or not hosted.process_bound:
+            return ""
+        return node.client.name if agent_type in node.services.bound_here else None  # else: see _subscribe_bound
 
     async def remove_subscription(self, id: str) -> None:
         """Take a subscription back, from the whole namespace.
@@ -132,24 +140,31 @@ class Hosting(Host):
 
     async def _announce_all(self, node: Node) -> None:
         """Tell the server what was registered before the start."""
-        for hosted in list(self._catalog.types.values()):
+        for hosted in self._catalog.types.values():
             self._forget_loaded(hosted)
-            await self._announce(node, hosted)
+            self._register_replies(hosted)
         for subscription in self._removed:
             await node.services.directory.forget_subscription(subscription)
         self._removed.clear()
-        for subscription in self._added:
-            await self._store_subscription(node, subscription)
-        await node.announce_message_types()
+        await self._host_all(node)
 
     async def _announce_again(self) -> None:
         """The server may have forgotten it."""
-        node = self._node
-        if node is not None:
-            for hosted in list(self._catalog.types.values()):
-                await node.host(hosted)
-            for subscription in self._added:
-                await self._store_subscription(node, subscription)
+        if self._node is not None:
+            await self._host_all(self._node)
+
+    async def _host_all(self, node: Node) -> None:
+        types = list(self._catalog.types.values())
+        await self._subscribe_all(node, [hosted.name for hosted in types if not hosted.process_bound])
+        for hosted in types:
+            await node.host(hosted)
+        await self._subscribe_all(node, [])  # those of process-bound types that are held now
+        await node.announce_message_types()
+
+    async def _subscribe_all(self, node: Node, types: list[str]) -> None:
+        known = [(subscription, self._worker_of(node, subscription)) for subscription in self._added]
+        subscriptions = [(subscription, worker) for subscription, worker in known if worker is not None]
+        await node.services.directory.announce(types, subscriptions)
 
     def _running(self, what: str) -> Node:
         if self._node is None or (self._phase is not Phase.RUNNING and self._durable_turn() is None):

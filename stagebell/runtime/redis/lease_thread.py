@@ -126,19 +126,28 @@ class LeaseThread:
         self._renew(leases, described)
 
     def _renew(self, leases: list[tuple[LeasedKeys, str]], described: dict[str, str]) -> None:
-        seconds, micros = self._client.time()
-        own = self._keys.worker(self._worker)
         pipe = self._client.pipeline(transaction=False)
-        pipe.zadd(self._keys.workers, {self._worker: seconds * 1000 + micros // 1000})
-        pipe.hset(own, mapping=described)
-        pipe.pexpire(own, _EXPIRES_MS)
-        renew = SCRIPTS["renew"]
+        words = [part for pair in described.items() for part in pair]
+        own = self._keys.worker(self._worker)
+        pipe.eval(SCRIPTS["beat"].source, 2, self._keys.workers, own, self._worker, str(_EXPIRES_MS), "", *words)
         for keys, token in leases:
-            pipe.eval(renew.source, 1, keys.own, token, str(self._settings.lease_ms), "")
-        answers = pipe.execute()
-        for (keys, token), renewed in zip(leases, answers[3:], strict=True):
-            if not renewed:
+            pipe.eval(SCRIPTS["renew"].source, 1, keys.own, token, str(self._settings.lease_ms), "")
+        beat, *renewals = pipe.execute(raise_on_error=False)
+        if isinstance(beat, Exception):
+            logger.warning("the heartbeat of worker %s is refused: %s", self._worker, beat)
+        self._judge(leases, renewals)
+
+    def _judge(self, leases: list[tuple[LeasedKeys, str]], renewals: list[Any]) -> None:
+        """Each answer by itself: an error says nothing about the other leases."""
+        errors: list[Exception] = []
+        for (keys, token), renewed in zip(leases, renewals, strict=True):
+            if isinstance(renewed, Exception):
+                errors.append(renewed)
+            elif not renewed:
                 self._loop_call(self._on_lost, keys.tag, token)
+        if errors:
+            text = "%d leases of worker %s could not be renewed: %s"
+            logger.warning(text, len(errors), self._worker, errors[0])
 
     def _say_goodbye(self) -> None:
         try:

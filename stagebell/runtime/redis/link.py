@@ -6,20 +6,22 @@ What holds at all times
       answer tells whether it had its effect before.
     - Whoever keeps what the server told it hears of each new connection (`on_restored`) before anything else is sent
       over it, since the server may have lost writes.
-    - A server that cannot write now (loading, read-only, out of memory for everything) is a broken connection, not an
-      answer.
+    - A server that cannot write now (loading, read-only, short of replicas) is a broken connection, not an answer. A
+      connection is used when a script that writes has succeeded over it; until then the server counts as away.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from asyncio import Future, Task
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from stagebell.errors import OutcomeUnknown, ServerRefused, ServerUnavailable
 from stagebell.runtime.redis.connection import Connection
+from stagebell.runtime.redis.rights import check_rights
 from stagebell.runtime.redis.scripts import Scripts
 
 logger = logging.getLogger("stagebell")
@@ -29,6 +31,8 @@ Ask = Callable[[Scripts], "Future[T]"]
 
 _NOT_NOW = frozenset({"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "MISCONF", "TRYAGAIN", "NOREPLICAS"})
 _OPEN_DEADLINE = 3600.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
+_STEADY = 5.0  # seconds after which a connection that is refused is not the former trouble again
 
 
 class _Request(Generic[T]):
@@ -60,12 +64,15 @@ class _Request(Generic[T]):
 
 
 class Link:
-    """One process's way to the server, for one namespace."""
+    """One process's way to the server, for one namespace; `commands` are those that it must be allowed to use."""
 
-    def __init__(self, url: str, namespace: str, name: str) -> None:
+    def __init__(self, url: str, namespace: str, name: str, commands: tuple[str, ...] = ()) -> None:
         self._url = url
         self._namespace = namespace
         self._name = name
+        self._commands = commands
+        self._pause = 0.0
+        self._used_at = 0.0
         self._connection: Connection | None = None
         self._scripts: Scripts | None = None
         self._requests: dict[int, _Request[Any]] = {}
@@ -79,8 +86,8 @@ class Link:
         """Connect.
 
         Raises:
-            ServerUnavailable: the server cannot be reached.
-            ServerRefused: it refused the credentials.
+            ServerUnavailable: the server cannot be reached, or cannot write now.
+            ServerRefused: it refused the credentials or a command.
         """
         self._use(*await self._connect(Connection.open(self._url, name=self._name)))
 
@@ -184,44 +191,64 @@ class Link:
     async def _connect(self, opening: Any) -> tuple[Connection, Scripts]:
         connection: Connection = await opening
         scripts = Scripts(connection, self._namespace)
-        await scripts.load()
+        try:
+            await scripts.load()
+            if self._commands:
+                await check_rights(scripts, self._commands)
+        except BaseException as error:
+            connection.close()
+            if isinstance(error, ServerRefused) and error.code in _NOT_NOW:
+                raise ServerUnavailable(f"the server at {connection.address} takes no writes now: {error}") from None
+            raise
         return connection, scripts
 
     def _use(self, connection: Connection, scripts: Scripts) -> None:
         self._connection, self._scripts = connection, scripts
         self.down_since = None
+        self._used_at = asyncio.get_running_loop().time()
         connection.on_lost = self._lost
 
     def _distrust(self, reason: str) -> None:
         if self._connection is not None:
+            again = asyncio.get_running_loop().time() - self._used_at < _STEADY
+            self._pause = _longer(self._pause) if again else _FIRST_PAUSE
             self._connection.close()
-            self._lost(ServerUnavailable(reason))
+            self._lost(ServerUnavailable(reason), self._pause)
 
-    def _lost(self, error: ServerUnavailable) -> None:
+    def _lost(self, error: ServerUnavailable, pause: float = 0.0) -> None:
         if self._scripts is None or self._closed:
             return
         self._connection = self._scripts = None
         loop = asyncio.get_running_loop()
         self.down_since = loop.time()
         logger.warning("the connection to the server is lost, trying again: %s", error)
-        self._reopening = loop.create_task(self._reopen())
+        self._reopening = loop.create_task(self._reopen(pause))
 
-    async def _reopen(self) -> None:
-        while True:
-            try:
-                opening = Connection.open_with_retry(self._url, deadline=_OPEN_DEADLINE, name=self._name)
-                connection, scripts = await self._connect(opening)
-            except (ServerUnavailable, ServerRefused) as error:
-                logger.error("cannot connect to the server: %s", error)
-                await asyncio.sleep(1.0)
-                continue
-            break
+    async def _reopen(self, pause: float) -> None:
+        connection, scripts = await self._open_again(pause)
         self._use(connection, scripts)
         logger.warning("connected to the server again")
         for restored in self.on_restored:
             restored()
         for request in list(self._requests.values()):
             self._send(request, scripts)
+
+    async def _open_again(self, pause: float) -> tuple[Connection, Scripts]:
+        said = ""
+        while True:
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+            try:
+                opening = Connection.open_with_retry(self._url, deadline=_OPEN_DEADLINE, name=self._name)
+                return await self._connect(opening)
+            except (ServerUnavailable, ServerRefused) as error:
+                if str(error) != said:
+                    said = str(error)
+                    logger.error("cannot connect to the server, trying again: %s", error)
+                pause = _longer(pause)
+
+
+def _longer(pause: float) -> float:
+    return min(max(pause * 2, _FIRST_PAUSE), _LONGEST_PAUSE)
 
 
 def _ignore(answer: Future[Any]) -> None:

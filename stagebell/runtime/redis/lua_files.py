@@ -12,6 +12,7 @@ _LUA = files("stagebell.runtime.redis") / "lua"
 
 NAMES = (
     "acquire",
+    "beat",
     "begin",
     "break_hold",
     "call",
@@ -20,6 +21,7 @@ NAMES = (
     "fail",
     "fanout",
     "idle",
+    "probe",
     "register",
     "release",
     "renew",

@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from stagebell.errors import ServerRefused
 from stagebell.runtime.redis.keys import NamespaceKeys
 from stagebell.runtime.redis.link import Link
+
+logger = logging.getLogger("stagebell")
+
+_WRONG_TYPE = "WRONGTYPE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,21 +43,36 @@ class Membership:
         self._keys = NamespaceKeys(namespace)
         self._timeout_ms = timeout_ms
         self._missing_since: dict[str, float] = {}
+        self._spoilt: set[str] = set()
         self.own_types: set[str] = set()
         self.members: list[Member] = []
         self.silent: list[str] = []
 
     async def refresh(self) -> None:
-        """Read the heartbeats."""
+        """Read the heartbeats. Keys of a type that none of us wrote are logged once, and tell of nobody."""
         time, beats = await asyncio.gather(
-            self._link.ask("TIME"), self._link.ask("ZRANGE", self._keys.workers, "0", "-1", "WITHSCORES")
+            self._link.ask("TIME"), self._read("ZRANGE", self._keys.workers, "0", "-1", "WITHSCORES")
         )
         now = int(time[0]) * 1000 + int(time[1]) // 1000
-        ages = {name.decode(): now - int(float(beat)) for name, beat in zip(beats[::2], beats[1::2], strict=True)}
+        names = [name.decode("utf-8", "backslashreplace") for name in beats[::2]]
+        ages = {name: now - int(float(beat)) for name, beat in zip(names, beats[1::2], strict=True) if _finite(beat)}
         alive = [name for name, age in ages.items() if age <= self._timeout_ms]
         self.silent = [name for name in ages if name not in alive]
-        described = await asyncio.gather(*(self._link.ask("HGETALL", self._keys.worker(name)) for name in alive))
+        described = await asyncio.gather(*(self._read("HGETALL", self._keys.worker(name)) for name in alive))
         self.members = [_member(name, ages[name], flat) for name, flat in zip(alive, described, strict=True) if flat]
+
+    async def _read(self, command: str, key: str, *arguments: str) -> list[bytes]:
+        try:
+            found: list[bytes] = await self._link.ask(command, key, *arguments)
+        except ServerRefused as error:
+            if error.code != _WRONG_TYPE:
+                raise
+            if key not in self._spoilt:
+                self._spoilt.add(key)
+                logger.error("%s has a type that none of us wrote, whom it tells of is not seen: delete it", key)
+            return []
+        self._spoilt.discard(key)
+        return found
 
     def hosts(self, agent_type: str) -> list[str]:
         """The workers that host an agent type, in the same order everywhere."""
@@ -71,13 +93,26 @@ def describe_member(types: list[str], host: str, pid: int, started_ms: int) -> d
 
 
 def _member(name: str, age_ms: int, flat: list[bytes]) -> Member:
-    fields = {key.decode(): value.decode() for key, value in zip(flat[::2], flat[1::2], strict=True)}
-    types = cast("list[str]", json.loads(fields.get("types", "[]")))
-    return Member(
-        name, age_ms, frozenset(types), fields.get("host", "?"), _number(fields, "pid"), _number(fields, "started")
-    )
+    texts = [text.decode("utf-8", "backslashreplace") for text in flat]
+    fields = dict(zip(texts[::2], texts[1::2], strict=True))
+    types = _types(fields.get("types", "[]"))
+    return Member(name, age_ms, types, fields.get("host", "?"), _number(fields, "pid"), _number(fields, "started"))
+
+
+def _types(text: str) -> frozenset[str]:
+    try:
+        types = json.loads(text)
+    except (ValueError, RecursionError):
+        return frozenset()
+    if not isinstance(types, list):
+        return frozenset()
+    return frozenset(name for name in cast("list[object]", types) if isinstance(name, str))
+
+
+def _finite(beat: bytes) -> bool:
+    return math.isfinite(float(beat))
 
 
 def _number(fields: Mapping[str, Any], name: str) -> int:
     text = fields.get(name, "0")
-    return int(text) if str(text).isdecimal() else 0
+    return int(text) if str(text).isdecimal() and len(str(text)) < 20 else 0

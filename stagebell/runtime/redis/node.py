@@ -18,6 +18,7 @@ from stagebell.runtime.engine.catalog import Catalog, HostedType
 from stagebell.runtime.engine.dispatch import Dispatcher
 from stagebell.runtime.redis.bound import BoundTypes
 from stagebell.runtime.redis.client import Client
+from stagebell.runtime.redis.commit_order import CommitOrder
 from stagebell.runtime.redis.ears import Stream
 from stagebell.runtime.redis.fanout import EventsPartition
 from stagebell.runtime.redis.keys import EventsKeys, LeasedKeys, ProcessKeys
@@ -25,6 +26,7 @@ from stagebell.runtime.redis.lease_thread import LeaseThread
 from stagebell.runtime.redis.membership import describe_member
 from stagebell.runtime.redis.ownership import Ownership
 from stagebell.runtime.redis.partition import Owned, Partition
+from stagebell.runtime.redis.rights import WORKER_COMMANDS
 from stagebell.runtime.redis.services import Services
 from stagebell.runtime.redis.settings import RedisSettings
 from stagebell.runtime.redis.storage import DurableStorage
@@ -48,7 +50,7 @@ class Node:
         dispatcher: Dispatcher,
         max_call_depth: int,
     ) -> None:
-        self.client = Client(url, namespace, registry, settings, max_call_depth)
+        self.client = Client(url, namespace, registry, settings, max_call_depth, WORKER_COMMANDS)
         self.services = Services(
             worker=self.client.name,
             settings=settings,
@@ -56,6 +58,8 @@ class Node:
             wire=self.client.wire,
             directory=self.client.directory,
             replies=self.client.replies,
+            transport=self.client.transport,
+            commit_order=CommitOrder(self.client.directory, dispatcher.spawn),
             catalog=catalog,
             dispatcher=dispatcher,
             publish_here=_nobody_here,
@@ -74,6 +78,7 @@ class Node:
         self._started_ms = int(time.time() * 1000)
         self._announced: set[str] = set()
         self._hosts = False
+        self._highest_version = 0
         self.on_forgotten: Callable[[], Coroutine[Any, Any, None]] | None = None
 
     # -- life
@@ -92,7 +97,7 @@ class Node:
         """Claim partitions, and look after everything, from now on."""
         self._ownership.start()
         chores = self.client.upkeep.chores
-        chores += [self.bound.look, self._poll_calls, self._audit]
+        chores += [self.bound.look, self._poll_calls, self._audit, self._look_for_loss]
 
     def drain(self) -> None:
         """Start no more turns."""
@@ -114,6 +119,7 @@ class Node:
                     await self._ownership.stop()
                     await self.bound.withdraw()
                     await self.client.link.ask("DEL", self._process.own)
+                    await self.client.hear_last_replies()
             except Exception as error:
                 logger.warning("worker %s could not give everything up in order: %r", self.client.name, error)
         await self._leases.stop()
@@ -205,15 +211,27 @@ class Node:
 
     def _restored(self) -> None:
         """A new connection: the server may have lost writes, and bells were missed."""
-        self.services.directory.invalidate()
         self._announce_again()
         for partition in list(self.services.partitions.values()):
             self.services.dispatcher.spawn(partition.audit())
 
     def _announce_again(self) -> None:
         """The server may have forgotten what this process hosts and subscribes to."""
+        self.services.directory.invalidate()
+        self._highest_version = 0
+        self._announced.clear()
         if self.on_forgotten is not None and not self.services.stopping:
             self.services.dispatcher.spawn(self.on_forgotten())
+
+    async def _look_for_loss(self) -> None:
+        """The server may lose what it knows without ending the connection, as after a FLUSHALL."""
+        directory = self.services.directory
+        version = int(await self.services.link.ask("HGET", directory.keys.reg, "v") or 0)
+        if version < self._highest_version or directory.lacks(self._ownership.hosted):
+            logger.warning("the server has lost the registry, or an older one is there now: announcing all again")
+            self._announce_again()
+        else:
+            self._highest_version = version
 
     # -- chores
 

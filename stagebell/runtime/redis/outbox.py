@@ -41,7 +41,7 @@ class Outbox:
         self.published.append(Published(id, topic, envelope, message, sender))
 
     def deliveries(self) -> list[Delivery] | None:
-        """The messages for agents that live in the server, by the subscriptions known now; None: `refresh` first."""
+        """The messages for agents that live in the server, by what is known now; None: `find_places` first."""
         found: list[Delivery] = []
         for published in self.published:
             for agent in self._recipients(published, bound=False):
@@ -52,9 +52,8 @@ class Outbox:
                 found.append(Delivery(place, turn_id(published.id, recipient), recipient, published.envelope))
         return found
 
-    async def refresh(self) -> None:
-        """Subscriptions have changed: read them, and find the places of new recipients."""
-        await self._services.directory.refresh()
+    async def find_places(self) -> None:
+        """Find the places of recipients whose types are not known yet."""
         for published in self.published:
             for agent in self._recipients(published, bound=False):
                 await self._services.directory.find_place(agent)

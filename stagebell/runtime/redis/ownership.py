@@ -44,7 +44,7 @@ Make = Callable[[str, LeasedKeys], Owned]
 
 
 class Ownership:
-    """The leases of one worker. `on_owned` and `on_released` hear of each that comes and goes."""
+    """The leases of one worker, for the agent types in `hosted`."""
 
     def __init__(
         self, services: Services, namespace: str, leases: LeaseThread, membership: Membership, accept: Accept
@@ -56,7 +56,7 @@ class Ownership:
         self._accept = accept
         self._next_try: dict[str, float] = {}
         self._claiming: set[str] = set()
-        self._hosted: dict[str, HostedType] = {}
+        self.hosted: dict[str, HostedType] = {}
         self._extra: dict[str, tuple[LeasedKeys, Make]] = {}
         self._task: Task[None] | None = None
         self._moves: set[str] = set()
@@ -67,7 +67,7 @@ class Ownership:
 
     async def host(self, hosted: HostedType) -> None:
         """Take part in running an agent type."""
-        self._hosted[hosted.name] = hosted
+        self.hosted[hosted.name] = hosted
         await self._services.directory.ensure_type(hosted.name)
         await self._claim_type(hosted.name)
 
@@ -119,7 +119,7 @@ class Ownership:
 
     async def _claim_all(self) -> None:
         await asyncio.gather(
-            *(self._claim_type(name) for name in self._hosted),
+            *(self._claim_type(name) for name in self.hosted),
             *(self._claim(keys, make, wanted=True) for keys, make in self._extra.values()),
         )
 
@@ -214,7 +214,7 @@ class Ownership:
         """Give up, one at a time for each type, what is more than our share; others wait for it."""
         if asyncio.get_running_loop().time() < self._next_move:
             return
-        for name in self._hosted:
+        for name in self.hosted:
             entry = self._services.directory.types.get(name)
             owned = self._owned_of(name) if entry is not None else []
             moving = any(partition.keys.tag in self._moves for partition in owned)

@@ -114,7 +114,6 @@ class Publisher:
 
         Raises:
             MessageTooLarge: it is larger than `max_message_bytes`.
-            Busy: an inbox is full.
             ServerUnavailable: the server was away for too long, nothing was sent.
             OutcomeUnknown: the server was away for too long, and it may have got the message.
         """

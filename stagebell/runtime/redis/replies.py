@@ -43,6 +43,19 @@ class Replies:
         self.open[turn_id] = call = OpenCall(recipient, None, turn_id, reply, loop.create_future(), loop.time())
         return call
 
+    def succeed(self, field: str, known: OpenCall) -> Future[OpenCall | None]:
+        """Becomes the call itself, expected anew, when the one who awaits `known` gives up; else None, at its end."""
+        succession: Future[OpenCall | None] = asyncio.get_running_loop().create_future()
+
+        def go_on(answer: Future[Envelope]) -> None:
+            # At once, since the reply may be the next thing that is heard.
+            if not succession.done():
+                free = answer.cancelled() and field not in self.open
+                succession.set_result(self.expect(field, known.recipient, known.reply) if free else None)
+
+        known.answer.add_done_callback(go_on)
+        return succession
+
     def sent(self, turn_id: str, keys: LeasedKeys, entry_id: str) -> None:
         """The server has taken the request."""
         if turn_id in self.open:
@@ -54,9 +67,13 @@ class Replies:
         self.open.pop(field, None)
         self.entry_ids.pop(field, None)
 
-    def adopt(self, field: str, answer: Future[Envelope], call: OpenCall) -> None:
-        """Take over a call whose turn has ended while a task of it still waits."""
-        self.open[field] = call._replace(answer=answer)
+    def adopt(self, field: str, call: OpenCall, entry_id: str) -> None:
+        """Take over a call whose turn ends while a task of it still waits."""
+        if entry_id:
+            self.entry_ids[field] = entry_id
+        if field not in self.open:
+            self.open[field] = call
+            call.answer.add_done_callback(lambda _: self.forget(field))
 
     def fail_all(self, error: BaseException) -> None:
         """Give every open call this error."""

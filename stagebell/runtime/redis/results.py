@@ -181,13 +181,24 @@ def read_flag(raw: int) -> bool:
 
 
 def read_inbox(raw: Sequence[Any]) -> list[InboxEntry]:
-    """The answer of XRANGE on an inbox. An entry that a foreign hand wrote without our fields is taken as empty."""
+    """The answer of XRANGE on an inbox.
+
+    Of an entry that a foreign hand wrote, a field that is missing or no text is taken as empty: without a turn id it
+    can only be set aside.
+    """
     entries: list[InboxEntry] = []
     for entry_id, flat in raw:
         fields = dict(zip(flat[::2], flat[1::2], strict=True))
-        turn_id, agent = fields.get(b"m", b""), fields.get(b"a", b"")
-        entries.append(InboxEntry(_text(entry_id), _text(turn_id), _text(agent), fields.get(b"e", b"")))
+        turn_id, agent = _text_or_empty(fields.get(b"m", b"")), _text_or_empty(fields.get(b"a", b""))
+        entries.append(InboxEntry(_text(entry_id), turn_id, agent, fields.get(b"e", b"")))
     return entries
+
+
+def _text_or_empty(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return ""
 
 
 def read_state(raw: Sequence[Any]) -> tuple[int, bytes]:
@@ -196,5 +207,6 @@ def read_state(raw: Sequence[Any]) -> tuple[int, bytes]:
 
 
 def read_attempts(raw: Sequence[Any]) -> dict[str, int]:
-    """The answer of HGETALL on the attempts of started turns."""
-    return {_text(turn_id): int(count) for turn_id, count in zip(raw[::2], raw[1::2], strict=True)}
+    """The answer of HGETALL on the attempts of started turns; what a foreign hand wrote there is left out."""
+    pairs = zip(raw[::2], raw[1::2], strict=True)
+    return {_text_or_empty(turn_id): int(count) for turn_id, count in pairs if count.isdigit() and len(count) < 20}

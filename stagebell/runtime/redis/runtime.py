@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from asyncio import Future, Task
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from contextvars import Context
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -22,6 +25,7 @@ from autogen_core import (
 )
 from opentelemetry.trace import TracerProvider
 
+from stagebell.errors import RuntimeNotRunning
 from stagebell.runtime.engine.immediate import is_immediate
 from stagebell.runtime.engine.turn import Turn, current_turn
 from stagebell.runtime.engine.watched import context_of
@@ -104,6 +108,8 @@ class RedisRuntime(States):
         )
         register_requests(self._registry)
         self._server: EmbeddedServer | None = None
+        self._starting: Future[None] | None = None
+        self._ending: Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -125,8 +131,21 @@ class RedisRuntime(States):
             ServerUnavailable: the server cannot be reached.
             ServerRefused: it refused the credentials or the commands.
         """
-        if self._phase is Phase.RUNNING:
+        if self._phase in (Phase.STARTING, Phase.RUNNING):
             raise RuntimeError("the runtime is already started")
+        self._phase = Phase.STARTING
+        starting = self._starting = asyncio.get_running_loop().create_future()
+        try:
+            await self._end_of_stop()
+            await self._start()
+        except BaseException:
+            self._phase = Phase.STOPPED
+            raise
+        finally:
+            self._starting = None
+            starting.set_result(None)
+
+    async def _start(self) -> None:
         self._events.refresh()
         url, self._server = await find_server(self._url, self._folder)
         node = Node(
@@ -149,7 +168,7 @@ class RedisRuntime(States):
             node.on_forgotten = self._announce_again
             await node.work()
         except BaseException:
-            self._phase, self._node = Phase.STOPPED, None
+            self._node = None
             await node.close(abrupt=True)
             self._release_server()
             raise
@@ -157,16 +176,27 @@ class RedisRuntime(States):
     async def stop(self) -> None:
         """Stop: messages that were not started stay in their inboxes for others, open turns get `stop_grace` to end.
 
-        Agents stay in memory until `close`, but are loaded anew when the runtime starts again.
+        Agents stay in memory until `close`, but are loaded anew when the runtime starts again. From inside a turn of
+        this runtime it returns at once, and the rest of the stop comes after the turn, whose commit is still made.
 
         Raises:
             RuntimeError: it is not running.
         """
         node = self._running("stop")
+        if self._phase is not Phase.RUNNING:
+            raise RuntimeNotRunning(f"stop was refused: the runtime {self._phase.value}")
         self._phase = Phase.STOPPED
         node.services.stopping = True
         node.drain()
         self._dispatcher.stop()
+        ending = self._end_with(self._end(node))
+        if self._caller() is None:
+            await asyncio.shield(ending)
+
+    async def _end(self, node: Node) -> None:
+        await self._end_of_start()
+        if self._node is not node:
+            return  # the start failed, and has closed it
         releasing = asyncio.get_running_loop().create_task(node.release_idle())
         await self._dispatcher.settle(self._settings.stop_grace)
         releasing.cancel()
@@ -174,6 +204,20 @@ class RedisRuntime(States):
         self._node = None
         await node.close()
         self._release_server()
+
+    def _end_with(self, work: Coroutine[Any, Any, None]) -> Task[None]:
+        """Go on in a task of no turn: it must be able to wait for the turn that asked for it."""
+        self._ending = asyncio.get_running_loop().create_task(work, context=Context())
+        return self._ending
+
+    async def _end_of_stop(self) -> None:
+        """Wait for a stop that is under way; its error is for whoever asked for it."""
+        if self._ending is not None and not self._ending.done():
+            await asyncio.wait([self._ending])
+
+    async def _end_of_start(self) -> None:
+        if self._starting is not None:
+            await asyncio.shield(self._starting)
 
     async def stop_when_idle(self, timeout: float | None = None) -> None:
         """Stop as soon as no inbox of the namespace holds a message that can run, and nothing runs here.
@@ -192,10 +236,25 @@ class RedisRuntime(States):
         await self.stop()
 
     async def close(self) -> None:
-        """Stop if running, then close every agent and forget it."""
+        """Stop if running, then close every agent and forget it; a start or stop that is under way ends first.
+
+        From inside a turn of this runtime it returns at once, as `stop` does, and agents are closed after the turn.
+        """
+        if self._caller() is not None:
+            with suppress(RuntimeNotRunning):
+                await self.stop()
+            self._end_with(self._close_after(self._ending))
+            return
+        await self._end_of_start()
         if self._phase is Phase.RUNNING:
             await self.stop()
+        await self._end_of_stop()
         self._phase = Phase.STOPPED
+        await self._catalog.close()
+
+    async def _close_after(self, ending: Task[None] | None) -> None:
+        if ending is not None and not ending.done():
+            await asyncio.wait([ending])
         await self._catalog.close()
 
     def _release_server(self) -> None:

@@ -15,7 +15,7 @@ scripts that answer with numbers as ServerRefused; in either case nothing has be
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, cast
 
 from stagebell.runtime.redis import results
@@ -241,11 +241,13 @@ class Scripts:
         dead_letter: str = "",
         known_savepoints: int = 0,
         left_open: LeftOpen = NOTHING_OPEN,
+        bare: bool = False,
     ) -> asyncio.Future[EndReply]:
         """End a turn that failed: the last savepoint becomes the state, nothing else of it remains.
 
         Arguments:
             has_state: the agent's state is stored.
+            bare: only tell the caller and remove the input, since another key has a wrong type; no dead letter.
             failure: the envelope for `reply_to`.
             dead_letter: why the message goes to the dead letters; empty: it does not.
         """
@@ -257,9 +259,10 @@ class Scripts:
             *(keys.run, keys.journal(turn_id), keys.savepoints(turn_id), keys.dlq),
             *(reply_to.key or keys.journal(turn_id), reply_to.own or keys.own, keys.ids),
             *turn.fence,
-            *("nested" if nested else "root" if has_state else "plain", nested.k if nested else ""),
+            "bare" if bare else "nested" if nested else "root" if has_state else "plain",
+            nested.k if nested else "",
             *(reply_to.mode, reply_to.field, failure, reply_to.turn_id, reply_to.tag),
-            *(known_savepoints, nested.known_savepoints if nested else 0, dead_letter),
+            *(known_savepoints, nested.known_savepoints if nested else 0, "" if bare else dead_letter),
             *(self.keys.bell_head, left_open.stream, len(left_open.calls)),
             *left_open.calls,
         )
@@ -303,6 +306,24 @@ class Scripts:
             values += (keys.tag, turn_id, agent, envelope)
         return self._run(results.read_fanout, "EVALSHA", _SHA["fanout"], len(names), *names, *values)
 
+    # ---- the process
+
+    def beat(
+        self, *, worker: str, described: Mapping[str, str], expires_ms: int, now: str = ""
+    ) -> asyncio.Future[bool]:
+        """Note that a worker lives; what it says of itself is kept for `expires_ms`."""
+        flat = [part for pair in described.items() for part in pair]
+        return self._run(
+            results.read_flag,
+            *("EVALSHA", _SHA["beat"], 2, self.keys.workers, self.keys.worker(worker)),
+            *(worker, expires_ms, now),
+            *flat,
+        )
+
+    def probe(self, commands: Sequence[str]) -> asyncio.Future[dict[str, str]]:
+        """Try commands; gives those that the server refuses, with its words."""
+        return self._run(_read_refused, "EVALSHA", _SHA["probe"], 1, self.keys.probe, *commands)
+
     # ---- the registry
 
     def register(self, changes: Sequence[tuple[Literal["nx", "set", "del"], str, str]]) -> asyncio.Future[Registered]:
@@ -336,6 +357,11 @@ def with_source(args: tuple[Arg, ...]) -> tuple[Arg, ...]:
 
 def _version(version: int | None) -> Arg:
     return "" if version is None else version
+
+
+def _read_refused(raw: Sequence[bytes]) -> dict[str, str]:
+    texts = [text.decode("utf-8", "replace") for text in raw]
+    return dict(zip(texts[::2], texts[1::2], strict=True))
 
 
 def _as_is(raw: Any) -> Any:

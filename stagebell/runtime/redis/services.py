@@ -13,11 +13,13 @@ from autogen_core import AgentId, TopicId
 from stagebell.runtime.engine.catalog import Catalog
 from stagebell.runtime.engine.dispatch import Dispatcher
 from stagebell.runtime.redis.awaiting import Awaiting
+from stagebell.runtime.redis.commit_order import CommitOrder
 from stagebell.runtime.redis.directory import Directory
 from stagebell.runtime.redis.link import Link
 from stagebell.runtime.redis.partition import Owned
 from stagebell.runtime.redis.replies import Replies
 from stagebell.runtime.redis.settings import RedisSettings
+from stagebell.runtime.redis.transport import Transport
 from stagebell.runtime.redis.wire import Wire
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ class Services:
     wire: Wire
     directory: Directory
     replies: Replies
+    transport: Transport
+    commit_order: CommitOrder
     catalog: Catalog
     dispatcher: Dispatcher
     publish_here: PublishHere

@@ -17,7 +17,7 @@ from stagebell.runtime.redis.awaiting import Awaiting
 from stagebell.runtime.redis.directory import Directory
 from stagebell.runtime.redis.lane import Lane, Sent
 from stagebell.runtime.redis.link import Link
-from stagebell.runtime.redis.replies import Replies
+from stagebell.runtime.redis.replies import OpenCall, Replies
 from stagebell.runtime.redis.requests import Delivery, ReplyTo
 from stagebell.runtime.redis.wire import Wire
 
@@ -61,12 +61,15 @@ class Transport:
             raise CallDepthExceeded(recipient, len(chain) + 1, self._max_call_depth)
         id = message_id or new_message_id()
         callee_turn = turn_id(id, str(recipient))
-        known = self._replies.open.get(callee_turn)
-        if known is not None:  # the same message again, while the first still waits: one call, one reply
-            return self._wire.outcome(await asyncio.shield(known.answer))
+        call = None
+        while call is None and (known := self._replies.open.get(callee_turn)) is not None:
+            # The same message again, while the first still waits: one call, one reply.
+            call = await self._succeed(callee_turn, known, token)
+            if known.answer.done() and not known.answer.cancelled():
+                return self._wire.outcome(known.answer.result())
         reply = ReplyTo.client(self._replies.stream.key, callee_turn)
         envelope = self._wire.request(encoded, id=id, to=recipient, sender=sender, reply=reply, chain=chain)
-        call = self._replies.expect(callee_turn, recipient, reply)
+        call = call or self._replies.expect(callee_turn, recipient, reply)
         try:
             sent = await self._send_to(recipient, callee_turn, envelope)
             self._replies.sent(callee_turn, sent.deliveries[0].keys, sent.ids[0])
@@ -74,6 +77,16 @@ class Transport:
         finally:
             self._replies.forget(callee_turn)
         return self._wire.outcome(outcome)
+
+    async def _succeed(self, field: str, known: OpenCall, token: CancellationToken | None) -> OpenCall | None:
+        """Wait until a call is answered, or given up by the one who waits; then it may be ours."""
+        succession = self._replies.succeed(field, known)
+        try:
+            return await self._awaiting.answer(succession, token)
+        except asyncio.CancelledError:
+            if succession.done() and not succession.cancelled() and succession.result() is not None:
+                self._replies.forget(field)
+            raise
 
     async def send(self, encoded: Encoded, recipient: AgentId, *, message_id: str | None = None) -> None:
         """Send a message to one agent and wait for nothing but that the server has it."""

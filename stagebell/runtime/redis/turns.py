@@ -10,7 +10,8 @@ The store decides, never memory. A commit answers
     DUP        the input was gone: an earlier attempt of ours took effect, or somebody else's; memory is read again
     FENCED     another worker owns the partition; it runs the message
     STALE      memory and store disagree; the partition is read again
-    STALE_REGISTRY   subscriptions changed; the recipients are looked up again and the commit is repeated
+    STALE_REGISTRY   subscriptions changed; the recipients are looked up again and the commit is repeated, before
+               those behind it (`commit_order`)
 
 A turn that ends in its first step is not counted as an attempt: its commit leaves before its BEGIN would. When a
 partition is taken over from a worker that died, each attempt is counted before the handler runs (`careful`), so a
@@ -159,10 +160,10 @@ class DurableTurn(TurnEnding):
         self._closed = True
         try:
             self._reply = self._encode_reply(result)
+            self._send_commit()
         except Exception as error:
             self._closed = False
             return self.fail(turn, error)
-        self._send_commit()
         return None
 
     async def _commit_with_state(self, turn: Turn, result: Any) -> None:
@@ -170,11 +171,10 @@ class DurableTurn(TurnEnding):
         try:
             self._state = await self._new_state(turn)
             self._reply = self._encode_reply(result)
+            self._send_commit()
         except Exception as error:  # the agent's own save_state may raise anything
             self._closed = False
             await self.fail(turn, error)
-            return
-        self._send_commit()
 
     async def fail(self, turn: Turn, error: BaseException) -> None:
         """The handler raised: the failure reply and the removal of the input take effect, nothing else."""
@@ -213,7 +213,9 @@ class DurableTurn(TurnEnding):
                 self._services.dispatcher.withdraw(self.entry)
             return
         self._forget_agent()
-        if not self._closed:
+        if self._closed:
+            self._give_calls_up()
+        else:
             self._services.dispatcher.cancel(self.turn)
 
     def lost_its_ground(self, *, fenced: bool) -> None:

@@ -16,6 +16,7 @@ from stagebell.messages.codec import check_size, pack
 from stagebell.messages.envelope import FAILURE_TYPE, Envelope
 from stagebell.messages.failure import describe, name_of, restore
 from stagebell.messages.registry import Encoded, TypeRegistry
+from stagebell.runtime.engine.snapshots import check_state
 from stagebell.runtime.redis.keys import leased_keys
 from stagebell.runtime.redis.requests import NO_REPLY, ReplyTo
 from stagebell.runtime.redis.settings import RedisSettings
@@ -111,7 +112,7 @@ class Wire:
     def failure(self, error: BaseException, *, id: str, sender: str) -> bytes:
         """The envelope of a failure."""
         self._raised[name_of(type(error))] = type(error)
-        data = describe(error, "".join(traceback.format_exception(error)))
+        data = describe(error, traceback_text(error))
         return pack(Envelope(id=id, type=FAILURE_TYPE, kind="failure", data=data, sender=sender))
 
     def outcome(self, envelope: Envelope) -> Any:
@@ -137,13 +138,27 @@ class Wire:
             MalformedState: it is not a mapping of JSON values.
             StateTooLarge: it is larger than `max_state_bytes`.
         """
+        check_state(agent, state)
+        if not all(isinstance(cast(object, name), str) for name in state):
+            raise MalformedState(agent, "save_state must return a mapping whose keys are text")
         try:
             data = _STATE.encode(dict(state)).encode()
+        except RecursionError:
+            raise MalformedState(agent, "what save_state returned is nested too deep, or in itself") from None
         except (TypeError, ValueError) as error:
             raise MalformedState(agent, f"save_state must return a mapping of JSON values: {error}") from error
         if len(data) > self._settings.max_state_bytes:
             raise StateTooLarge(agent, len(data), self._settings.max_state_bytes)
         return data
+
+
+def traceback_text(error: BaseException) -> str:
+    """The traceback of any exception; never raises."""
+    try:
+        text = "".join(traceback.format_exception(error))
+        return text.encode("utf-8", "backslashreplace").decode()
+    except BaseException as broken:  # what the formatting reads of it may be the user's code
+        return f"the traceback cannot be shown: formatting a {name_of(type(error))} raised {name_of(type(broken))}"
 
 
 def decode_state(agent: AgentId, data: bytes) -> Mapping[str, Any]:
@@ -154,7 +169,7 @@ def decode_state(agent: AgentId, data: bytes) -> Mapping[str, Any]:
     """
     try:
         state = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise MalformedState(agent, f"what is stored is not JSON: {error}") from error
     if not isinstance(state, dict):
         raise MalformedState(agent, "what is stored is not a JSON object")

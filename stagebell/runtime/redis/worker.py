@@ -38,6 +38,8 @@ class Receiver:
 
     def accept(self, partition: Partition, entry_id: str, turn_id: str, agent: str, raw: bytes) -> DurableTurn:
         """A message was read: put it into its agent's mailbox, or settle it when it cannot be handled."""
+        if not turn_id or not agent:
+            return self._set_aside_foreign(partition, entry_id, turn_id, agent)
         try:
             envelope = unpack(raw)
             id = _agent(agent)
@@ -58,6 +60,13 @@ class Receiver:
             message.give_up(attempts)
         else:
             self._enqueue(partition, message, id, envelope)
+        return message
+
+    def _set_aside_foreign(self, partition: Partition, entry_id: str, turn_id: str, agent: str) -> DurableTurn:
+        message = self._message(partition, entry_id, turn_id, agent, _UNREADABLE)
+        reason = "it is no message: m, a or e is missing or no text"
+        logger.error("entry %s of %s goes to the dead letters: %s", entry_id, partition.keys.inbox, reason)
+        message.set_aside(MalformedMessage("?", reason), has_state=False, dead_letter=reason)
         return message
 
     def _message(

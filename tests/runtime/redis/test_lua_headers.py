@@ -58,6 +58,8 @@ REQUESTS: dict[str, Callable[[Scripts], Any]] = {
     "fanout": lambda s: s.fanout(
         EventsKeys("headers"), token="tok", entry_id="entry_id", deliveries=[OUT], dead_letter="reason"
     ),
+    "beat": lambda s: s.beat(worker="worker", described={"field": "value"}, expires_ms=1, now="now"),
+    "probe": lambda s: s.probe(["command"]),
     "register": lambda s: s.register([("set", "field", "value")]),
     "claim_type": lambda s: s.claim_type(field="field", worker="worker", value="value", timeout_ms=1, now="now"),
 }

@@ -10,30 +10,37 @@
 -- The last savepoint becomes the state (nested: the parent's savepoint), since others have seen what the nested turns
 -- did. The dead letter keeps the entry's own fields, and in_id, reason, attempts and at (ms).
 -- The checks are those of commit; the state's version is not one of them, for nothing was built on it.
+-- Turn id '' is for an entry without one, or with one that is no text (m is absent, empty or not ASCII).
+-- Mode 'bare', when BADKEY named another key than own, hold, inbox or reply_key, reads no other: the reply is
+-- written, the input removed and the journal, if it is one, forgotten; no state, no dead letter.
 --@include checks
 --@include clock
 --@include fence
 --@include entry
+--@include letter
 --@include bell
 --@include answer
 local mode, turn, n_left = ARGV[5], ARGV[4], tonumber(ARGV[17])
-local modes = {root = true, plain = true, nested = true}
+local modes, bare = {root = true, plain = true, nested = true, bare = true}, mode == 'bare'
 if not modes[mode] or not n_left or #ARGV ~= 17 + n_left or #KEYS ~= 11
-  or (n_left > 0 and ARGV[16] == '') then return {'BADARGS'} end
+  or (n_left > 0 and ARGV[16] == '') or (bare and ARGV[14] ~= '') then return {'BADARGS'} end
 
 local right = standing(KEYS[1], KEYS[2], ARGV[1], ARGV[2])
 if not right then return refuse({'FENCED'}) end
-local input = entry(KEYS[3], ARGV[3], turn)
+local input = turn == '' and entry_without_turn(KEYS[3], ARGV[3]) or entry(KEYS[3], ARGV[3], turn)
 if not input then return refuse({'DUP'}) end
-local parent = mode == 'nested' and count(KEYS[4], '#n') or 0
-if count(KEYS[7], '#n') < tonumber(ARGV[12]) or parent < tonumber(ARGV[13]) then return refuse({'STALE'}) end
-local last = field(KEYS[7], 'last')
-local saved = mode ~= 'plain' and last and field(KEYS[7], last)
-local v = mode == 'root' and count(KEYS[4], 'v') or 0
-expect(KEYS[6], 'hash')
-expect(KEYS[8], 'stream')
-expect(KEYS[11], 'set')
-local attempts = field(KEYS[5], turn) or '0'
+local parent, last, saved, v, attempts = 0, false, false, 0, '0'
+if not bare then
+  parent = mode == 'nested' and count(KEYS[4], '#n') or 0
+  if count(KEYS[7], '#n') < tonumber(ARGV[12]) or parent < tonumber(ARGV[13]) then return refuse({'STALE'}) end
+  last = field(KEYS[7], 'last')
+  saved = mode ~= 'plain' and last and field(KEYS[7], last)
+  v = mode == 'root' and count(KEYS[4], 'v') or 0
+  expect(KEYS[6], 'hash')
+  if ARGV[14] ~= '' then expect(KEYS[8], 'stream') end
+  if mode == 'root' then expect(KEYS[11], 'set') end
+  attempts = field(KEYS[5], turn) or '0'
+end
 local open, replies = open_call(ARGV[7], KEYS[9], ARGV[8])
 local left = {}
 for i = 1, n_left do left[i] = ARGV[17 + i] end
@@ -42,10 +49,10 @@ if bad then return refuse() end
 -- nothing has been written so far; nothing below can fail
 if ARGV[14] ~= '' then
   redis.call('XADD', KEYS[8], '*', 'in_id', ARGV[3], 'reason', ARGV[14], 'attempts', attempts, 'at',
-    string.format('%d', now_ms('')), unpack(input))
+    string.format('%d', now_ms('')), unpack(kept(input, {m = true, a = true, e = true})))
 end
 redis.call('XDEL', KEYS[3], ARGV[3])
-redis.call('HDEL', KEYS[5], turn)
+redis.pcall('HDEL', KEYS[5], turn)
 if saved and mode == 'root' then
   v = v + 1
   if v == 1 then redis.call('SADD', KEYS[11], ARGV[2]) end
@@ -55,6 +62,6 @@ elseif saved then
   redis.call('HSET', KEYS[4], ARGV[6], saved, 'last', ARGV[6], '#n', parent)
 end
 if right == 'hold' and mode ~= 'nested' then redis.call('HDEL', KEYS[2], ARGV[2]) end
-forget(KEYS[6], KEYS[7], turn, left, ARGV[16])
+if not bare or redis.pcall('TYPE', KEYS[6]).ok == 'hash' then forget(KEYS[6], KEYS[7], turn, left, ARGV[16]) end
 answer(ARGV[7], KEYS[9], KEYS[10], ARGV[8], ARGV[10], ARGV[11], ARGV[9], ARGV[15], open, replies)
 return {'OK', tostring(v), parent}

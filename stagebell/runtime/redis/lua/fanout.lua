@@ -10,7 +10,9 @@
 --@include checks
 --@include clock
 --@include fence
+--@include letter
 --@include bell
+local KNOWN = {type = true, topic = true, id = true, data = true, datacontenttype = true}
 local n = (#KEYS - 6) / 2
 local reason = ARGV[3]
 if #ARGV ~= 5 + 4 * n or (reason ~= '' and n > 0) then return {'BADARGS'} end
@@ -29,7 +31,7 @@ if bad then return refuse() end
 -- nothing has been written so far; nothing below can fail
 if reason ~= '' then
   redis.call('XADD', KEYS[5], '*', 'in_id', ARGV[2], 'reason', reason, 'at', string.format('%d', now_ms('')),
-    unpack(event[2]))
+    unpack(kept(event[2], KNOWN)))
 end
 redis.call('XDEL', KEYS[3], ARGV[2])
 redis.call('HDEL', KEYS[4], ARGV[2])
