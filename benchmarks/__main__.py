@@ -44,7 +44,7 @@ class Effort:
 FULL = Effort(15, 5, 1_000, 100_000, Amounts(2_000, 1_000, 200), Amounts(10_000, 5_000, 500))
 QUICK = Effort(5, 1, 500, 10_000, Amounts(600, 400, 100), Amounts(5_000, 2_000, 200))
 
-console = Console()
+console = Console(width=None if sys.stdout.isatty() else 160)
 progress = Console(stderr=True, highlight=False)
 
 

@@ -116,6 +116,7 @@ async def measure(
             for name, make in plan.items():
                 async with make(types) as stage, asyncio.timeout(SAMPLE_LIMIT):
                     await warm_up(stage, types)
+                    gc.freeze()  # what the contenders before it left in this process must not weigh on it
                     await sample(stage, types, slow if name == names.GRPC else fast, name, samples)
             yield samples
 
