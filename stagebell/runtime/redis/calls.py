@@ -87,31 +87,44 @@ class TurnCalls:
         reply = ReplyTo.caller(own.fence.keys, own.turn_id, k)
         envelope = services.wire.request(encoded, id=id, to=recipient, sender=sender, reply=reply, chain=(*chain, id))
         place = await services.directory.wait_for_place(recipient, services.settings.undeliverable_after)
+        delivery = Delivery(place, turn_id(id, str(recipient)), str(recipient), envelope)
         await self._after_earlier_commits()
+        try:
+            outcome = await self._exchange(k, recipient, delivery, _digest(recipient, encoded), reply, token)
+        except TurnEnded:  # this task of it goes on
+            return await services.transport.call(encoded, recipient, sender=sender, token=token, chain=chain)
+        return services.wire.outcome(outcome)
+
+    async def _exchange(
+        self,
+        k: str,
+        recipient: AgentId,
+        delivery: Delivery,
+        digest: str,
+        reply: ReplyTo,
+        token: CancellationToken | None,
+    ) -> Envelope:
+        services, own = self._services, self._turn
         if own.abandoned:
             raise CancelledError(f"the turn of {own.agent} is not ours any more")
-        if not own.takes_effects:  # the turn has ended meanwhile, this task of it goes on
-            return await services.transport.call(encoded, recipient, sender=sender, token=token, chain=chain)
-        delivery = Delivery(place, turn_id(id, str(recipient)), str(recipient), envelope)
+        if not own.takes_effects:
+            raise TurnEnded
         loop = asyncio.get_running_loop()
         answer: Future[Envelope] = loop.create_future()
-        self.open[k] = OpenCall(recipient, place, delivery.turn_id, reply, answer, loop.time())
-        self._requests[k] = delivery, _digest(recipient, encoded)
+        self.open[k] = OpenCall(recipient, delivery.keys, delivery.turn_id, reply, answer, loop.time())
+        self._requests[k] = delivery, digest
         services.calling[own.turn_id] = own
         try:
             own.ensure_begun()
             await self.ask(k, first=True)
             self._let_in(k)
-            outcome = await services.awaiting.answer(answer, token)
-        except TurnEnded:
-            answer.cancel()
-            return await services.transport.call(encoded, recipient, sender=sender, token=token, chain=chain)
+            return await services.awaiting.answer(answer, token)
         finally:
+            answer.cancel()  # if it is still open: whoever has adopted it must let it go
             self._joined.discard(k)
             self.open.pop(k, None)
             self.entry_ids.pop(k, None)
             self._requests.pop(k, None)
-        return services.wire.outcome(outcome)
 
     def _let_in(self, k: str) -> None:
         """Calls that descend from call k may start now; in a turn that runs again they may be waiting already."""

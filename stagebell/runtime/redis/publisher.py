@@ -69,8 +69,8 @@ class Publisher:
 
         Raises:
             ServerNotFound: no URL was given and there is no server program on this machine.
-            ServerUnavailable: the server cannot be reached.
-            ServerRefused: it refused the credentials.
+            ServerUnavailable: the server cannot be reached, or cannot write now.
+            ServerRefused: it refused the credentials, or a command that is needed.
         """
         url, self._server = await find_server(self._url, self._folder)
         client = Client(url, self._namespace, self._registry, self._settings, max_call_depth=32)

@@ -128,8 +128,8 @@ class RedisRuntime(States):
         Raises:
             RuntimeError: it is running.
             ServerNotFound: no URL was given and there is no server program on this machine.
-            ServerUnavailable: the server cannot be reached.
-            ServerRefused: it refused the credentials or the commands.
+            ServerUnavailable: the server cannot be reached, or cannot write now.
+            ServerRefused: it refused the credentials, or a command that is needed.
         """
         if self._phase in (Phase.STARTING, Phase.RUNNING):
             raise RuntimeError("the runtime is already started")
