@@ -13,6 +13,7 @@ from stagebell.messages.codec import unpack
 from stagebell.messages.envelope import Envelope
 from stagebell.runtime.engine.turn import Entry
 from stagebell.runtime.redis.ears import Fields
+from stagebell.runtime.redis.keys import PartitionKeys
 from stagebell.runtime.redis.partition import Partition
 from stagebell.runtime.redis.requests import NO_REPLY
 from stagebell.runtime.redis.services import Services
@@ -84,6 +85,8 @@ class Receiver:
         try:
             if hosted is None:
                 raise MalformedMessage(envelope.type, f"it is for {agent}, whose type is not registered here")
+            if agent.key not in partition.agents and self._lives_elsewhere(partition, agent):
+                raise MalformedMessage(envelope.type, f"it is for {agent}, which lives in another partition")
             content = services.wire.decode(envelope)
             sender = _agent(envelope.sender) if envelope.sender else None
             topic = _topic(envelope.topic) if envelope.topic else None
@@ -107,6 +110,10 @@ class Receiver:
         )
         entry.activation = activation
         services.dispatcher.enqueue(activation, entry)
+
+    def _lives_elsewhere(self, partition: Partition, agent: AgentId) -> bool:
+        place = self._services.directory.place(agent)
+        return isinstance(place, PartitionKeys) and place.inbox != partition.keys.inbox
 
     def _not_handled(self, message: DurableTurn, agent: AgentId, envelope: Envelope, error: UnregisteredType) -> None:
         """No handler takes the type, or it would be registered: refused to a caller, passed over for a publish."""

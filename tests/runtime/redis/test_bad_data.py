@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncIterator
 from typing import Any
@@ -153,6 +154,19 @@ async def test_a_foreign_entry_goes_to_the_dead_letters_once(
     else:
         assert len(letter) < 10
     assert "is back" not in caplog.text
+
+
+async def test_a_message_for_an_agent_of_another_partition_is_set_aside(bench: Bench) -> None:
+    keys = bench.keys()
+    here = partition_of("doing/default", 16)
+    stray = next(name for name in map(str, range(100)) if partition_of(f"doing/{name}", 16) != here)
+    note = {"v": 1, "id": "1", "type": "Note", "kind": "publish", "topic": "a/b", "data": {"number": 1}}
+    bench.client.xadd(keys.inbox, {"m": "q", "a": f"doing/{stray}", "e": json.dumps(note)})
+    assert await bench.call("after") == "after"
+    await eventually(lambda: not bench.client.xlen(keys.inbox), 5)
+    (letter,) = bench.letters(keys.dlq)
+    assert b"another partition" in letter[b"reason"]
+    assert not bench.notes
 
 
 def _bytes(value: str | bytes) -> bytes:
