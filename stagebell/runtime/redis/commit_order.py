@@ -9,14 +9,12 @@ server refuses it; it is looked up and sent again. What holds at all times (`lan
 
 from __future__ import annotations
 
-import asyncio
-from asyncio import Future
 from bisect import insort
-from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from stagebell.runtime.redis.directory import Directory
+from stagebell.runtime.redis.under_way import UnderWay
 
 
 class OrderedCommit(Protocol):
@@ -49,11 +47,10 @@ class CommitOrder:
         self._directory = directory
         self._spawn = spawn
         self._waiting: list[OrderedCommit] = []
-        self._unanswered: Counter[int] = Counter()
+        self._under_way = UnderWay()
         self._number = 0
         self._refused = -1
         self._running = False
-        self._something_answered: Future[None] | None = None
 
     @property
     def somebody_waits(self) -> bool:
@@ -72,16 +69,12 @@ class CommitOrder:
     def left(self) -> int:
         """A commit that publishes has left; returns the version of the registry that it carries."""
         version = self._directory.version
-        self._unanswered[version] += 1
+        self._under_way.left(version)
         return version
 
     def answered(self, version: int) -> None:
         """It was answered."""
-        self._unanswered[version] -= 1
-        if not self._unanswered[version]:
-            del self._unanswered[version]
-        if self._something_answered is not None and not self._something_answered.done():
-            self._something_answered.set_result(None)
+        self._under_way.answered(version)
 
     def wait(self, commit: OrderedCommit, *, refused: int | None = None) -> None:
         """The commit leaves when it may; `refused` is the version by which it was sent in vain."""
@@ -93,7 +86,7 @@ class CommitOrder:
             self._spawn(self._let_go())
 
     def _may_overtake(self) -> bool:
-        return any(version != self._directory.version for version in self._unanswered)
+        return self._under_way.may_be_overtaken(self._directory.version)
 
     async def _let_go(self) -> None:
         try:
@@ -113,8 +106,7 @@ class CommitOrder:
             self._waiting.remove(first)
             first.cannot_go(None)
         elif self._may_overtake():
-            self._something_answered = asyncio.get_running_loop().create_future()
-            await self._something_answered
+            await self._under_way.next_answer()
         elif self._refused == self._directory.version:
             self._refused = -1
             await self._directory.refresh()

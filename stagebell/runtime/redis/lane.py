@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import Future
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
@@ -21,6 +20,7 @@ from stagebell.runtime.redis.directory import Directory
 from stagebell.runtime.redis.link import Link
 from stagebell.runtime.redis.requests import Delivery
 from stagebell.runtime.redis.results import SendReply
+from stagebell.runtime.redis.under_way import UnderWay
 
 Prepare = Callable[[], "list[Delivery] | None"]
 Settle = Callable[[], Awaitable[object]]
@@ -47,8 +47,7 @@ class Lane:
         self._directory = directory
         self._entrance = asyncio.Lock()
         self._again = asyncio.Lock()
-        self._unsettled: Counter[int] = Counter()
-        self._settled: Future[None] | None = None
+        self._under_way = UnderWay()
 
     async def send(self, prepare: Prepare, settle: Settle) -> Sent:
         """Send what `prepare` finds: messages, all or none.
@@ -64,8 +63,8 @@ class Lane:
             Exception: what `settle` raises.
         """
         async with self._entrance:
-            while self._may_overtake():
-                await self._something_settled()
+            while self._under_way.may_be_overtaken(self._directory.version):
+                await self._under_way.next_answer()
             attempt = await self._submit(prepare, settle)
         try:
             while (reply := await attempt.answer).status == "STALE_REGISTRY":
@@ -73,9 +72,9 @@ class Lane:
                     if attempt.version == self._directory.version:
                         await self._directory.refresh()
                     former, attempt = attempt, await self._submit(prepare, settle)
-                    self._forget(former)
+                    self._under_way.answered(former.version)
         finally:
-            self._forget(attempt)
+            self._under_way.answered(attempt.version)
         return _accepted(attempt, reply)
 
     async def _submit(self, prepare: Prepare, settle: Settle) -> _Attempt:
@@ -84,24 +83,8 @@ class Lane:
         version = self._directory.version
         found = deliveries
         answer = self._link.submit(lambda scripts: scripts.send(found, registry_version=version), mortal=True)
-        self._unsettled[version] += 1
+        self._under_way.left(version)
         return _Attempt(found, version, answer)
-
-    def _may_overtake(self) -> bool:
-        return any(version != self._directory.version for version in self._unsettled)
-
-    async def _something_settled(self) -> None:
-        if self._settled is None:
-            self._settled = asyncio.get_running_loop().create_future()
-        await asyncio.shield(self._settled)
-
-    def _forget(self, attempt: _Attempt) -> None:
-        self._unsettled[attempt.version] -= 1
-        if not self._unsettled[attempt.version]:
-            del self._unsettled[attempt.version]
-        if self._settled is not None:
-            self._settled.set_result(None)
-            self._settled = None
 
 
 def _accepted(attempt: _Attempt, reply: SendReply) -> Sent:

@@ -50,7 +50,8 @@ class Replies:
         def go_on(answer: Future[Envelope]) -> None:
             # At once, since the reply may be the next thing that is heard.
             if not succession.done():
-                free = answer.cancelled() and field not in self.open
+                current = self.open.get(field)
+                free = answer.cancelled() and (current is None or current.answer is answer)
                 succession.set_result(self.expect(field, known.recipient, known.reply) if free else None)
 
         known.answer.add_done_callback(go_on)
@@ -62,10 +63,12 @@ class Replies:
             self.open[turn_id] = self.open[turn_id]._replace(keys=keys)
             self.entry_ids[turn_id] = entry_id
 
-    def forget(self, field: str) -> None:
-        """Wait no more."""
-        self.open.pop(field, None)
-        self.entry_ids.pop(field, None)
+    def forget(self, field: str, answer: Future[Envelope]) -> None:
+        """Wait no more for this answer; somebody else may go on waiting under the same field."""
+        call = self.open.get(field)
+        if call is not None and call.answer is answer:
+            self.open.pop(field)
+            self.entry_ids.pop(field, None)
 
     def adopt(self, field: str, call: OpenCall, entry_id: str) -> None:
         """Take over a call whose turn ends while a task of it still waits."""
@@ -73,7 +76,7 @@ class Replies:
             self.entry_ids[field] = entry_id
         if field not in self.open:
             self.open[field] = call
-            call.answer.add_done_callback(lambda _: self.forget(field))
+            call.answer.add_done_callback(lambda answer: self.forget(field, answer))
 
     def fail_all(self, error: BaseException) -> None:
         """Give every open call this error."""

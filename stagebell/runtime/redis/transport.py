@@ -75,7 +75,7 @@ class Transport:
             self._replies.sent(callee_turn, sent.deliveries[0].keys, sent.ids[0])
             outcome = await self._awaiting.answer(call.answer, token)
         finally:
-            self._replies.forget(callee_turn)
+            self._replies.forget(callee_turn, call.answer)
         return self._wire.outcome(outcome)
 
     async def _succeed(self, field: str, known: OpenCall, token: CancellationToken | None) -> OpenCall | None:
@@ -84,8 +84,8 @@ class Transport:
         try:
             return await self._awaiting.answer(succession, token)
         except asyncio.CancelledError:
-            if succession.done() and not succession.cancelled() and succession.result() is not None:
-                self._replies.forget(field)
+            if succession.done() and not succession.cancelled() and (call := succession.result()) is not None:
+                self._replies.forget(field, call.answer)
             raise
 
     async def send(self, encoded: Encoded, recipient: AgentId, *, message_id: str | None = None) -> None:

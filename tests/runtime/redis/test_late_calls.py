@@ -9,6 +9,8 @@ import pytest
 from autogen_core import AgentId, MessageContext, TopicId, TypeSubscription
 
 from stagebell import RedisRuntime
+from stagebell.runtime.redis.replies import Replies
+from stagebell.runtime.redis.requests import ReplyTo
 from tests.support.agents import Answer, Ask, Doing, Note
 from tests.support.servers import Server
 from tests.support.waiting import eventually
@@ -86,6 +88,32 @@ async def test_of_two_calls_with_one_id_either_may_be_cancelled(runtime: RedisRu
         async with asyncio.timeout(5):
             assert await calls[1 - cancelled] == Answer(text="the one reply")
     assert len(handled) == 2
+
+
+@pytest.mark.parametrize("first_waits", [False, True])
+async def test_a_reply_that_comes_at_once_finds_the_second_caller(first_waits: bool) -> None:
+    replies = Replies("stream")
+    callee = AgentId("once", "x")
+    first = replies.expect("field", callee, ReplyTo.client("stream", "field"))
+
+    async def wait() -> None:
+        try:
+            await first.answer
+        finally:
+            replies.forget("field", first.answer)
+
+    waiting = asyncio.ensure_future(wait())
+    if first_waits:
+        await asyncio.sleep(0)
+    succession = replies.succeed("field", first)
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    call = await succession
+    assert call is not None
+    assert replies.open["field"] is call
+    replies.forget("field", call.answer)
+    assert not replies.open
 
 
 @pytest.mark.parametrize("keeps", [False, True], ids=["without state", "with state"])
