@@ -12,6 +12,14 @@ from stagebell.runtime.redis.keys import lifetime
 # At rest none of these may be left: attempts, holds, journals, savepoints.
 _OF_OPEN_TURNS = ("run", "hold", "j", "sp")
 
+_BACKLOG = """
+local total = 0
+for _, key in ipairs(redis.call('KEYS', ARGV[1])) do
+  if string.sub(key, -3) == ':in' or string.sub(key, -8) == '}:events' then total = total + redis.call('XLEN', key) end
+end
+return total
+"""
+
 
 class View:
     """A namespace, read with a client of its own."""
@@ -44,12 +52,11 @@ class View:
         return {key for key, owner in self.owners().items() if owner == worker}
 
     def backlog(self) -> int:
-        """How many messages wait in the inboxes of the namespace."""
-        keys = [key for key in self._keys(f"sb:{{{self.namespace}*") if key.endswith((":in", "}:events"))]
-        pipe = self.client.pipeline(transaction=False)
-        for key in keys:
-            pipe.xlen(key)
-        return sum(pipe.execute())
+        """How many messages wait in the inboxes of the namespace, at one moment.
+
+        One step: while keys are listed one after the other, a message moves to an inbox that was not there before.
+        """
+        return int(self.client.eval(_BACKLOG, 0, f"sb:{{{self.namespace}*"))
 
     def begun(self) -> int:
         """How many turns were started and have not ended."""
