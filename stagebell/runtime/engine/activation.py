@@ -6,6 +6,8 @@ What holds at all times
       it awaits a call from which the turn above descends.
     - A message is taken from the mailbox in order, except that a call which descends from the top turn passes those
       that do not: the top turn could not end without it.
+    - While an agent is barred (its next attempt is not due, its former owner still runs a turn of it, …) its messages
+      wait; only calls that descend from an open turn are let in.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 class Activation:
     """One agent of a hosted type."""
 
-    __slots__ = ("agent", "closed", "hosted", "id", "mailbox", "making", "stored", "top")
+    __slots__ = ("agent", "barred", "closed", "hosted", "id", "mailbox", "making", "stored", "top")
 
     def __init__(self, hosted: HostedType, id: AgentId) -> None:
         self.hosted = hosted
@@ -35,13 +37,17 @@ class Activation:
         self.making: Future[None] | None = None
         self.mailbox: deque[Entry] | None = None
         self.top: Turn | None = None
+        self.barred: frozenset[str] = frozenset()  # why its messages have to wait
         self.stored: object = None  # what a transport keeps with the agent, such as its stored version
 
-    def push(self, entry: Entry) -> None:
-        """Let a message wait."""
+    def push(self, entry: Entry, *, first: bool = False) -> None:
+        """Let a message wait, behind all others or, when it is to be tried again, before them."""
         if self.mailbox is None:
             self.mailbox = deque()
-        self.mailbox.append(entry)
+        if first:
+            self.mailbox.appendleft(entry)
+        else:
+            self.mailbox.append(entry)
 
     def take(self) -> Entry | None:
         """The next message that may start now, removed from the mailbox; None when there is none."""
@@ -49,6 +55,8 @@ class Activation:
         if not mailbox:
             return None
         if self.top is None or self.hosted.interleaved:
+            if self.barred:
+                return None
             entry = mailbox.popleft()
         else:
             found = next((entry for entry in mailbox if self._nested(entry)), None)
@@ -73,7 +81,9 @@ class Activation:
         """True when `take` would give a message."""
         if not self.mailbox:
             return False
-        return self.top is None or self.hosted.interleaved or any(map(self._nested, self.mailbox))
+        if self.top is None or self.hosted.interleaved:
+            return not self.barred
+        return any(map(self._nested, self.mailbox))
 
     def has_nested(self, entry: Entry) -> bool:
         """True when a waiting message may start although a turn is open, since that turn could not end without it."""
@@ -81,10 +91,8 @@ class Activation:
 
     def admits(self, caller: Turn | None) -> bool:
         """True when a call made by `caller` could start at once."""
-        if self.hosted.interleaved:
-            return not self.mailbox
-        if self.top is None:
-            return not self.mailbox
+        if self.hosted.interleaved or self.top is None:
+            return not self.mailbox and not self.barred
         if caller is None or not self.hosted.reentrant or not caller.descends_from(self.top):
             return False
         return not self.has_runnable()  # what waits to be let in was sent before

@@ -56,15 +56,15 @@ class Dispatcher:
 
     # -- messages come in
 
-    def enqueue(self, activation: Activation, entry: Entry) -> None:
-        """Let a message wait in an agent's mailbox; it starts as soon as the agent may take it."""
+    def enqueue(self, activation: Activation, entry: Entry, *, first: bool = False) -> None:
+        """Let a message wait in an agent's mailbox (`first`: before all others) until the agent may take it."""
         if not self._accepting:
             self._performer.discard(
                 entry, RuntimeNotRunning(f"the runtime is stopped, {activation.id} takes no messages")
             )
             return
         was_empty = not activation.mailbox
-        activation.push(entry)
+        activation.push(entry, first=first)
         self.queued += 1
         # An agent whose mailbox was not empty is in the line already, or its open turn puts it there when it ends.
         if (was_empty and activation.top is None) or activation.hosted.interleaved or activation.has_nested(entry):
@@ -213,8 +213,18 @@ class Dispatcher:
         """An open turn of the agent awaits a call now: what descends from it may be waiting in the mailbox."""
         self._requeue(activation)
 
+    def bar(self, activation: Activation, why: str) -> None:
+        """Let the messages of an agent wait until `unbar` with the same reason; an open turn goes on."""
+        activation.barred |= {why}
+
+    def unbar(self, activation: Activation, why: str) -> None:
+        """This reason to wait is gone."""
+        if why in activation.barred:
+            activation.barred -= {why}
+            self._requeue(activation)
+
     def _requeue(self, activation: Activation) -> None:
-        if activation.mailbox and (activation.top is None or activation.has_runnable()):
+        if activation.has_runnable():
             self._ready.append(activation)
             if self._pump is None or self._arrival is not None:
                 self._wake()

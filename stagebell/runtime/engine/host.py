@@ -31,6 +31,7 @@ from stagebell.messages.registry import TypeRegistry
 from stagebell.runtime.engine.activation import Activation
 from stagebell.runtime.engine.calls import find_cycle
 from stagebell.runtime.engine.catalog import Catalog, HostedType
+from stagebell.runtime.engine.clock import Clock, SystemClock
 from stagebell.runtime.engine.dispatch import Dispatcher
 from stagebell.runtime.engine.drive import drive
 from stagebell.runtime.engine.events import Events
@@ -62,6 +63,7 @@ class Host:
         cancel_grace: seconds that a cancelled handler may go on before its task is cancelled.
         max_call_depth: how long a chain of calls may grow.
         warn_after: seconds after which a turn that waits, with no call open, is reported with its stack.
+        clock: the time of day; without one, that of this machine.
     """
 
     def __init__(
@@ -72,7 +74,9 @@ class Host:
         cancel_grace: float,
         max_call_depth: int,
         warn_after: float,
+        clock: Clock | None,
     ) -> None:
+        self._clock: Clock = clock or SystemClock()
         self._registry = TypeRegistry()
         self._events = Events(self._describe, tracer_provider)
         self._interventions = Interventions(intervention_handlers, self._events)

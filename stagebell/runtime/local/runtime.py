@@ -27,6 +27,7 @@ from autogen_core import (
 from opentelemetry.trace import TracerProvider
 
 from stagebell.errors import RuntimeNotRunning
+from stagebell.runtime.engine.clock import Clock
 from stagebell.runtime.engine.host import Host
 from stagebell.runtime.engine.snapshots import load_into, parse_snapshot, save_live, state_of
 from stagebell.runtime.engine.subscriptions import Subscriptions
@@ -55,6 +56,7 @@ class LocalRuntime(Host):
         cancel_grace: seconds that a cancelled handler may go on before its task is cancelled.
         max_call_depth: how long a chain of calls may grow before it ends in `CallDepthExceeded`.
         warn_after: seconds after which a turn that waits, with no call open, is reported with its stack.
+        clock: the time of day; without one, that of this machine.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class LocalRuntime(Host):
         cancel_grace: float = 0.5,
         max_call_depth: int = 1000,
         warn_after: float = 60.0,
+        clock: Clock | None = None,
     ) -> None:
         super().__init__(
             intervention_handlers=intervention_handlers,
@@ -74,6 +77,7 @@ class LocalRuntime(Host):
             cancel_grace=cancel_grace,
             max_call_depth=max_call_depth,
             warn_after=warn_after,
+            clock=clock,
         )
         self._phase = _Phase.NEW
         self._subscriptions = Subscriptions()

@@ -12,6 +12,7 @@ from opentelemetry.trace import TracerProvider
 
 from stagebell.errors import RuntimeNotRunning, TypeConflict
 from stagebell.runtime.engine.catalog import HostedType
+from stagebell.runtime.engine.clock import Clock
 from stagebell.runtime.engine.host import Host
 from stagebell.runtime.engine.options import saves_state
 from stagebell.runtime.engine.subscriptions import Subscriptions
@@ -44,6 +45,7 @@ class Hosting(Host):
         cancel_grace: float,
         max_call_depth: int,
         warn_after: float,
+        clock: Clock | None,
     ) -> None:
         super().__init__(
             intervention_handlers=intervention_handlers,
@@ -51,6 +53,7 @@ class Hosting(Host):
             cancel_grace=cancel_grace,
             max_call_depth=max_call_depth,
             warn_after=warn_after,
+            clock=clock,
         )
         self._phase = Phase.NEW
         self._node: Node | None = None

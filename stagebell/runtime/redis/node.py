@@ -15,6 +15,7 @@ from autogen_core import AgentId, TopicId
 from stagebell.errors import RuntimeNotRunning
 from stagebell.messages.registry import TypeRegistry
 from stagebell.runtime.engine.catalog import Catalog, HostedType
+from stagebell.runtime.engine.clock import Clock
 from stagebell.runtime.engine.dispatch import Dispatcher
 from stagebell.runtime.redis.bound import BoundTypes
 from stagebell.runtime.redis.client import Client
@@ -49,6 +50,7 @@ class Node:
         catalog: Catalog,
         dispatcher: Dispatcher,
         max_call_depth: int,
+        clock: Clock,
     ) -> None:
         self.client = Client(url, namespace, registry, settings, max_call_depth, WORKER_COMMANDS)
         self.services = Services(
@@ -64,6 +66,7 @@ class Node:
             dispatcher=dispatcher,
             publish_here=_nobody_here,
             max_call_depth=max_call_depth,
+            clock=clock,
         )
         self.bound = BoundTypes(self.services, namespace, self.client.membership)
         self._url = url

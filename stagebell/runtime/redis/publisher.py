@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from autogen_core import AgentId, TopicId
 
@@ -15,7 +15,7 @@ from stagebell.runtime.redis.address import Address
 from stagebell.runtime.redis.client import Client, find_server
 from stagebell.runtime.redis.embedded import EmbeddedServer
 from stagebell.runtime.redis.keys import check_name
-from stagebell.runtime.redis.settings import RedisSettings
+from stagebell.runtime.redis.settings import PublisherOptions, RedisSettings
 
 
 class Publisher:
@@ -25,9 +25,7 @@ class Publisher:
         url: redis://, rediss:// or unix:// URL of the server; without one, the embedded server of the project folder.
         namespace: the namespace of the agents.
         folder: the project folder of the embedded server (default: `.stagebell` in the current directory).
-        max_message_bytes: largest message, encoded.
-        undeliverable_after: seconds that nobody may host an agent's type before a call to it is given up.
-        server_patience: seconds that the server may be away before open calls are given up.
+        options: `max_message_bytes`, `undeliverable_after`, `server_patience`; see `RedisSettings`.
     """
 
     def __init__(
@@ -36,20 +34,14 @@ class Publisher:
         *,
         namespace: str = "default",
         folder: Path | None = None,
-        max_message_bytes: int = 1024 * 1024,
-        undeliverable_after: float = 10.0,
-        server_patience: float = 30.0,
+        **options: Unpack[PublisherOptions],
     ) -> None:
         if url is not None:
             Address.parse(url)
         self._url = url
         self._namespace = check_name(namespace)
         self._folder = folder
-        self._settings = RedisSettings(
-            max_message_bytes=max_message_bytes,
-            undeliverable_after=undeliverable_after,
-            server_patience=server_patience,
-        )
+        self._settings = RedisSettings(**options)
         self._registry = TypeRegistry()
         self._seen: set[type[Any]] = set()
         self._server: EmbeddedServer | None = None

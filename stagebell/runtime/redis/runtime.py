@@ -13,22 +13,15 @@ from contextlib import suppress
 from contextvars import Context
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, Unpack
 
 from autogen_core import (
-    Agent,
-    AgentId,
-    CancellationToken,
-    DropMessage,
     InterventionHandler,
-    TopicId,
 )
 from opentelemetry.trace import TracerProvider
 
 from stagebell.errors import RuntimeNotRunning
-from stagebell.runtime.engine.immediate import is_immediate
-from stagebell.runtime.engine.turn import Turn, current_turn
-from stagebell.runtime.engine.watched import context_of
+from stagebell.runtime.engine.clock import Clock
 from stagebell.runtime.redis.address import Address
 from stagebell.runtime.redis.client import find_server
 from stagebell.runtime.redis.control import register_requests
@@ -36,18 +29,13 @@ from stagebell.runtime.redis.embedded import EmbeddedServer
 from stagebell.runtime.redis.hosting import Phase
 from stagebell.runtime.redis.keys import check_name
 from stagebell.runtime.redis.node import Node
-from stagebell.runtime.redis.settings import RedisSettings
-from stagebell.runtime.redis.states import States
-from stagebell.runtime.redis.turns import DurableTurn
+from stagebell.runtime.redis.sending import Sending
+from stagebell.runtime.redis.settings import RedisOptions, RedisSettings
 
 logger = logging.getLogger("stagebell")
 
-T = TypeVar("T", bound=Agent)
 
-_ANY_AGENT: type[Any] = Agent
-
-
-class RedisRuntime(States):
+class RedisRuntime(Sending):
     """An agent runtime across processes. Several of them with the same namespace share the agents of their types.
 
     Args:
@@ -60,8 +48,8 @@ class RedisRuntime(States):
         cancel_grace: seconds that a cancelled handler may go on before its task is cancelled.
         max_call_depth: how long a chain of calls may grow before it ends in `CallDepthExceeded`.
         warn_after: seconds after which a turn that waits, with no call open, is reported with its stack.
-        lease, max_stall, partitions, max_message_bytes, max_state_bytes, undeliverable_after, stop_grace,
-            server_patience: see `RedisSettings`.
+        clock: the time of day; without one, that of this machine.
+        options: settings of the namespace and of this worker, see `RedisSettings`.
     """
 
     def __init__(
@@ -72,17 +60,11 @@ class RedisRuntime(States):
         intervention_handlers: Sequence[InterventionHandler] | None = None,
         tracer_provider: TracerProvider | None = None,
         folder: Path | None = None,
-        lease: float = 3.0,
-        max_stall: float = 60.0,
-        partitions: int = 16,
-        max_message_bytes: int = 1024 * 1024,
-        max_state_bytes: int = 1024 * 1024,
-        undeliverable_after: float = 10.0,
-        stop_grace: float = 5.0,
-        server_patience: float = 30.0,
         cancel_grace: float = 0.5,
         max_call_depth: int = 32,
         warn_after: float = 60.0,
+        clock: Clock | None = None,
+        **options: Unpack[RedisOptions],
     ) -> None:
         super().__init__(
             intervention_handlers=intervention_handlers,
@@ -90,22 +72,14 @@ class RedisRuntime(States):
             cancel_grace=cancel_grace,
             max_call_depth=max_call_depth,
             warn_after=warn_after,
+            clock=clock,
         )
         if url is not None:
             Address.parse(url)  # a mistake in it shows here, not at the start
         self._url = url
         self._namespace = check_name(namespace)
         self._folder = folder
-        self._settings = RedisSettings(
-            lease=lease,
-            max_stall=max_stall,
-            partitions=partitions,
-            max_message_bytes=max_message_bytes,
-            max_state_bytes=max_state_bytes,
-            undeliverable_after=undeliverable_after,
-            stop_grace=stop_grace,
-            server_patience=server_patience,
-        )
+        self._settings = RedisSettings(**options)
         register_requests(self._registry)
         self._server: EmbeddedServer | None = None
         self._starting: Future[None] | None = None
@@ -156,6 +130,7 @@ class RedisRuntime(States):
             self._catalog,
             self._dispatcher,
             self._max_call_depth,
+            self._clock,
         )
         node.services.publish_here = self._publish_turn_here
         node.services.on_publish_error = self._on_publish_error
@@ -261,123 +236,3 @@ class RedisRuntime(States):
         if self._server is not None:
             self._server.release()
             self._server = None
-
-    # -- messages
-
-    async def send_message(
-        self,
-        message: Any,
-        recipient: AgentId,
-        *,
-        sender: AgentId | None = None,
-        cancellation_token: CancellationToken | None = None,
-        message_id: str | None = None,
-    ) -> Any:
-        """Call an agent, wherever it lives, and wait for its reply.
-
-        Raises:
-            Undeliverable: nobody has hosted the agent's type for `undeliverable_after`.
-            CantHandle: the agent has no handler for the message.
-            UnregisteredType, MessageTooLarge: the message, or its reply, cannot travel.
-            RuntimeNotRunning: the runtime is not running.
-            asyncio.CancelledError: the token was cancelled.
-            Exception: whatever the handler raised, with the traceback of its worker as `remote_traceback`.
-        """
-        node = self._running(f"a call to {recipient}")
-        if not self._watched:
-            return await self._send(node, message, recipient, sender, cancellation_token, message_id)
-        context = context_of(sender, None, cancellation_token, message_id)
-
-        async def send(changed: Any) -> Any:
-            return await self._send(node, changed, recipient, sender, cancellation_token, context.message_id)
-
-        return await self._watcher.call(message, context, recipient, send)
-
-    async def _send(
-        self,
-        node: Node,
-        message: Any,
-        recipient: AgentId,
-        sender: AgentId | None,
-        token: CancellationToken | None,
-        message_id: str | None,
-    ) -> Any:
-        if recipient.type in node.services.bound_here:
-            return await self._call_here(message, recipient, sender, token, message_id)
-        if token is not None and token.is_cancelled():
-            raise asyncio.CancelledError
-        encoded = node.services.wire.encode(message)
-        turn = self._durable_turn()
-        if turn is not None:
-            return await turn.calls.call(encoded, recipient, sender, token)
-        return await node.client.transport.call(
-            encoded, recipient, sender=sender, token=token, message_id=message_id, chain=_lineage(current_turn.get())
-        )
-
-    async def publish_message(
-        self,
-        message: Any,
-        topic_id: TopicId,
-        *,
-        sender: AgentId | None = None,
-        cancellation_token: CancellationToken | None = None,
-        message_id: str | None = None,
-    ) -> None:
-        """Publish to all agents that subscribe to the topic, but not to the sender itself.
-
-        From inside a turn it leaves with the turn's commit (see `immediate`); else it is stored for each subscriber
-        when this returns.
-
-        Raises:
-            UnregisteredType, MessageTooLarge: the message cannot travel.
-            RuntimeNotRunning: the runtime is not running.
-            Exception: whatever an intervention raised.
-        """
-        node = self._running(f"a publish to {topic_id}")
-        if self._watched:
-            context = context_of(sender, topic_id, cancellation_token, message_id)
-            message_id = context.message_id
-            message = await self._watcher.publish(message, context, topic_id)
-            if message is DropMessage:
-                return
-        turn = self._durable_turn()
-        if turn is not None and not is_immediate():
-            turn.publish(message, node.services.wire.encode(message), topic_id, sender)
-            return
-        await self._publish_now(node, message, topic_id, sender, cancellation_token, message_id)
-
-    async def _publish_now(
-        self,
-        node: Node,
-        message: Any,
-        topic: TopicId,
-        sender: AgentId | None,
-        token: CancellationToken | None,
-        message_id: str | None,
-    ) -> None:
-        held = node.services.bound_here
-        recipients = node.services.directory.recipients(topic, sender)
-        if all(agent.type in held for agent in recipients):
-            await node.services.directory.refresh_if_changed()
-            recipients = node.services.directory.recipients(topic, sender)
-        if all(agent.type in held for agent in recipients):  # also when there are none: nothing has to travel
-            self._publish_here(message, topic, recipients, sender, token, message_id)
-            return
-        encoded = node.services.wire.encode(message)
-        here = await node.client.transport.publish(encoded, topic, sender=sender, message_id=message_id, here=held)
-        if here:
-            self._publish_here(message, topic, here, sender, token, message_id)
-
-    def _publish_turn_here(
-        self, message: Any, topic: TopicId, agents: list[AgentId], sender: AgentId | None, message_id: str
-    ) -> None:
-        self._publish_here(message, topic, agents, sender, None, message_id)
-
-
-def _lineage(turn: Turn | None) -> tuple[str, ...]:
-    """The calls from which the code that is running descends, although its own turn is not durable."""
-    while turn is not None:
-        if isinstance(turn.receipt, DurableTurn):
-            return (*turn.receipt.envelope.chain, turn.receipt.turn_id)
-        turn = turn.parent
-    return ()

@@ -15,60 +15,20 @@ scripts that answer with numbers as ServerRefused; in either case nothing has be
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, cast
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from stagebell.runtime.redis import results
-from stagebell.runtime.redis.connection import Arg, Connection, Parse, Sink
-from stagebell.runtime.redis.keys import LeasedKeys, NamespaceKeys
-from stagebell.runtime.redis.lua_files import SCRIPTS, SOURCES
-from stagebell.runtime.redis.requests import NO_REPLY, NOTHING_OPEN, Delivery, LeftOpen, Nested, ReplyTo, Turn
-from stagebell.runtime.redis.results import (
-    CallReply,
-    Claim,
-    EndReply,
-    FanoutReply,
-    Grant,
-    InboxEntry,
-    Registered,
-    SendReply,
-    Taken,
-)
-
-_SHA = {name: script.sha for name, script in SCRIPTS.items()}
+from stagebell.runtime.redis.connection import Arg
+from stagebell.runtime.redis.keys import LeasedKeys
+from stagebell.runtime.redis.requests import Delivery, ReplyTo
+from stagebell.runtime.redis.results import Claim, FanoutReply, Grant, InboxEntry, Registered, SendReply, Taken
+from stagebell.runtime.redis.script_calls import SHA, as_is, version_arg
+from stagebell.runtime.redis.turn_scripts import TurnScripts
 
 
-class Scripts:
+class Scripts(TurnScripts):
     """The scripts on one connection, for one namespace."""
-
-    def __init__(self, connection: Connection, namespace: str) -> None:
-        self.keys = NamespaceKeys(namespace)
-        self._connection = connection
-        self._sink: Sink | None = None
-        connection.on_noscript = with_source
-
-    def into(self, sink: Sink, ask: Callable[[Scripts], object]) -> None:
-        """Let `ask` call one script, whose answer then goes straight into `sink` instead of into a future."""
-        self._sink = sink
-        try:
-            ask(self)
-        finally:
-            self._sink = None
-
-    def _run(self, parse: Parse, *args: Arg) -> asyncio.Future[Any]:
-        if self._sink is not None:
-            self._connection.execute_into(self._sink, parse, *args)
-            return _NOBODY
-        return self._connection.execute_parsed(parse, *args)
-
-    async def load(self) -> None:
-        """Give the server all scripts; once after each opening of a connection.
-
-        Raises:
-            ServerUnavailable: the connection ended.
-            ServerRefused: the server takes no scripts.
-        """
-        await asyncio.gather(*(self._connection.execute("SCRIPT", "LOAD", s.source) for s in SCRIPTS.values()))
 
     # ---- ownership; ttl, hold and timeouts in milliseconds; `now` = "" is the server's clock
 
@@ -76,23 +36,23 @@ class Scripts:
         self, keys: LeasedKeys, *, worker: str, nonce: str, ttl_ms: int, now: str = ""
     ) -> asyncio.Future[Grant | Taken]:
         """Take what is free or expired; a nonce is new for each request, the same when it is repeated."""
-        return self._run(
+        return self.run(
             results.read_acquire,
-            *("EVALSHA", _SHA["acquire"], 2, keys.own, keys.hold),
+            *("EVALSHA", SHA["acquire"], 2, keys.own, keys.hold),
             *(worker, nonce, ttl_ms, now),
         )
 
     def renew(self, keys: LeasedKeys, *, token: str, ttl_ms: int, now: str = "") -> asyncio.Future[bool]:
         """Prolong a lease; False when it is another's."""
-        return self._run(results.read_flag, "EVALSHA", _SHA["renew"], 1, keys.own, token, ttl_ms, now)
+        return self.run(results.read_flag, "EVALSHA", SHA["renew"], 1, keys.own, token, ttl_ms, now)
 
     def release(
         self, keys: LeasedKeys, *, token: str, hold_ms: int, agents: Sequence[str] = (), now: str = ""
     ) -> asyncio.Future[bool]:
         """Give up ownership; `agents` with a running turn stay ours for `hold_ms`. False: it was not ours."""
-        return self._run(
+        return self.run(
             results.read_flag,
-            *("EVALSHA", _SHA["release"], 2, keys.own, keys.hold),
+            *("EVALSHA", SHA["release"], 2, keys.own, keys.hold),
             *(token, hold_ms, now),
             *agents,
         )
@@ -101,7 +61,7 @@ class Scripts:
         self, keys: LeasedKeys, *, token: str, agent: str, now: str = ""
     ) -> asyncio.Future[Literal[1, 0, -1]]:
         """Free an agent whose hold is over: 1 free, 0 still held, -1 the token is not the owner's."""
-        return self._run(_as_is, "EVALSHA", _SHA["break_hold"], 2, keys.own, keys.hold, token, agent, now)
+        return self.run(as_is, "EVALSHA", SHA["break_hold"], 2, keys.own, keys.hold, token, agent, now)
 
     # ---- messages
 
@@ -121,151 +81,31 @@ class Scripts:
             cap: no inbox may get longer than that; 0: no limit.
         """
         names: list[Arg] = [self.keys.reg]
-        values: list[Arg] = [_version(registry_version), window_ms, cap, self.keys.bell_head]
+        values: list[Arg] = [version_arg(registry_version), window_ms, cap, self.keys.bell_head]
         for keys, turn_id, agent, envelope in deliveries:
             names += (keys.inbox, keys.marker(turn_id), keys.own)
             values += (keys.tag, turn_id, agent, envelope)
-        return self._run(results.read_send, "EVALSHA", _SHA["send"], len(names), *names, *values)
+        return self.run(results.read_send, "EVALSHA", SHA["send"], len(names), *names, *values)
 
     def read(self, inbox: str, start: str, count: int) -> asyncio.Future[list[InboxEntry]]:
         """Up to `count` entries of an inbox, from `start` on ("-": from the first; "(id": after that one)."""
-        return self._run(results.read_inbox, "XRANGE", inbox, start, "+", "COUNT", count)
+        return self.run(results.read_inbox, "XRANGE", inbox, start, "+", "COUNT", count)
 
     def state(self, key: str) -> asyncio.Future[tuple[int, bytes]]:
         """Version and data of an agent's stored state."""
-        return self._run(results.read_state, "HMGET", key, "v", "d")
+        return self.run(results.read_state, "HMGET", key, "v", "d")
 
     def registry(self) -> asyncio.Future[list[bytes]]:
         """All fields of the registry, names and values in turn."""
-        return self._run(_as_is, "HGETALL", self.keys.reg)
+        return self.run(as_is, "HGETALL", self.keys.reg)
 
     def registry_version(self) -> asyncio.Future[bytes | None]:
         """The registry's version as text; None before the first change."""
-        return self._run(_as_is, "HGET", self.keys.reg, "v")
+        return self.run(as_is, "HGET", self.keys.reg, "v")
 
     def attempts(self, keys: LeasedKeys) -> asyncio.Future[dict[str, int]]:
         """How often each unfinished turn was started, by turn id."""
-        return self._run(results.read_attempts, "HGETALL", keys.run)
-
-    def begin(self, turn: Turn) -> asyncio.Future[int]:
-        """Count an attempt: its number from 1, 0 when the input is gone, -1 when fenced."""
-        keys = turn.keys
-        return self._run(
-            _as_is,
-            *("EVALSHA", _SHA["begin"], 4, keys.own, keys.hold, keys.run, keys.inbox),
-            *turn.fence,
-        )
-
-    def call(
-        self,
-        turn: Turn,
-        k: str,
-        to: Delivery,
-        *,
-        digest: str,
-        known_replies: int,
-        known_savepoints: int,
-        registry_version: int | None = None,
-    ) -> asyncio.Future[CallReply]:
-        """Send call k of a turn, or learn what became of it.
-
-        Arguments:
-            digest: 8 ASCII characters over destination, type and occurrence; a re-run must give the same.
-            known_replies, known_savepoints: the counts of the last CallReply of this turn (0 at first).
-        """
-        keys, dest = turn.keys, to.keys
-        turn_id = turn.turn_id
-        return self._run(
-            results.read_call,
-            *("EVALSHA", _SHA["call"], 8, keys.own, keys.hold, keys.journal(turn_id), keys.run),
-            *(keys.savepoints(turn_id), dest.inbox, dest.own, self.keys.reg),
-            *(turn.token, turn.agent, turn_id, k, known_replies, known_savepoints, digest),
-            *(_version(registry_version), self.keys.bell_head, dest.tag, to.turn_id, to.agent, to.envelope),
-        )
-
-    def commit(
-        self,
-        turn: Turn,
-        *,
-        version: int | None,
-        state: bytes = b"",
-        nested: Nested | None = None,
-        reply_to: ReplyTo = NO_REPLY,
-        reply: bytes = b"",
-        outputs: Sequence[Delivery] = (),
-        known_replies: int = 0,
-        known_savepoints: int = 0,
-        registry_version: int | None = None,
-        left_open: LeftOpen = NOTHING_OPEN,
-    ) -> asyncio.Future[EndReply]:
-        """End a turn: state, removal of the input, reply and outputs in one step.
-
-        Arguments:
-            version: of the state the turn began with. None: the agent has no stored state (of a nested
-                turn: do not check).
-            state: the new state; empty when unchanged.
-            reply: the envelope for `reply_to`.
-            outputs: messages that leave with the commit.
-        """
-        keys, turn_id = turn.keys, turn.turn_id
-        mode = "nested" if nested else "plain" if version is None else "root"
-        names: list[Arg] = [
-            *(keys.own, keys.hold, keys.inbox, turn.state_key, keys.run),
-            *(keys.journal(turn_id), keys.savepoints(turn_id)),
-            keys.savepoints(nested.parent_turn) if nested else keys.ids,
-            *(reply_to.key or keys.journal(turn_id), reply_to.own or keys.own, self.keys.reg),
-        ]
-        values: list[Arg] = [
-            *turn.fence,
-            *(mode, _version(version), state, nested.k if nested else ""),
-            *(reply_to.mode, reply_to.field, reply, reply_to.turn_id, reply_to.tag),
-            *(known_replies, known_savepoints, nested.known_savepoints if nested else 0),
-            *(_version(registry_version), self.keys.bell_head),
-            *(left_open.stream, len(left_open.calls)),
-            *left_open.calls,
-            len(outputs),
-        ]
-        for dest, output_id, agent, envelope in outputs:
-            names += (dest.inbox, dest.own)
-            values += (dest.tag, output_id, agent, envelope)
-        return self._run(results.read_end, "EVALSHA", _SHA["commit"], len(names), *names, *values)
-
-    def fail(
-        self,
-        turn: Turn,
-        *,
-        has_state: bool,
-        nested: Nested | None = None,
-        reply_to: ReplyTo = NO_REPLY,
-        failure: bytes = b"",
-        dead_letter: str = "",
-        known_savepoints: int = 0,
-        left_open: LeftOpen = NOTHING_OPEN,
-        bare: bool = False,
-    ) -> asyncio.Future[EndReply]:
-        """End a turn that failed: the last savepoint becomes the state, nothing else of it remains.
-
-        Arguments:
-            has_state: the agent's state is stored.
-            bare: only tell the caller and remove the input, since another key has a wrong type; no dead letter.
-            failure: the envelope for `reply_to`.
-            dead_letter: why the message goes to the dead letters; empty: it does not.
-        """
-        keys, turn_id = turn.keys, turn.turn_id
-        return self._run(
-            results.read_end,
-            *("EVALSHA", _SHA["fail"], 11, keys.own, keys.hold, keys.inbox),
-            keys.savepoints(nested.parent_turn) if nested else turn.state_key,
-            *(keys.run, keys.journal(turn_id), keys.savepoints(turn_id), keys.dlq),
-            *(reply_to.key or keys.journal(turn_id), reply_to.own or keys.own, keys.ids),
-            *turn.fence,
-            "bare" if bare else "nested" if nested else "root" if has_state else "plain",
-            nested.k if nested else "",
-            *(reply_to.mode, reply_to.field, failure, reply_to.turn_id, reply_to.tag),
-            *(known_savepoints, nested.known_savepoints if nested else 0, "" if bare else dead_letter),
-            *(self.keys.bell_head, left_open.stream, len(left_open.calls)),
-            *left_open.calls,
-        )
+        return self.run(results.read_attempts, "HGETALL", keys.run)
 
     def withdraw(
         self, callee: LeasedKeys, *, entry_id: str, turn_id: str, reply_to: ReplyTo, failure: bytes = b""
@@ -278,15 +118,15 @@ class Scripts:
             reply_to: the caller's, as in the request; a turn's journal records `failure` as the reply.
         """
         journal = reply_to.key if reply_to.mode == "journal" else callee.run
-        return self._run(
+        return self.run(
             results.read_flag,
-            *("EVALSHA", _SHA["withdraw"], 3, callee.inbox, callee.run, journal),
+            *("EVALSHA", SHA["withdraw"], 3, callee.inbox, callee.run, journal),
             *(reply_to.mode, entry_id, turn_id, reply_to.field, failure),
         )
 
     def idle(self, inboxes: Sequence[str]) -> asyncio.Future[int]:
         """How many entries these inboxes hold, at one moment."""
-        return self._run(_as_is, "EVALSHA", _SHA["idle"], len(inboxes), *inboxes)
+        return self.run(as_is, "EVALSHA", SHA["idle"], len(inboxes), *inboxes)
 
     def fanout(
         self,
@@ -300,11 +140,11 @@ class Scripts:
     ) -> asyncio.Future[FanoutReply]:
         """Turn an outside event into messages (perhaps none), or set it aside with a reason."""
         names: list[Arg] = [events.own, events.hold, events.inbox, events.run, events.dlq, self.keys.reg]
-        values: list[Arg] = [*(token, entry_id, dead_letter, _version(registry_version), self.keys.bell_head)]
+        values: list[Arg] = [*(token, entry_id, dead_letter, version_arg(registry_version), self.keys.bell_head)]
         for keys, turn_id, agent, envelope in deliveries:
             names += (keys.inbox, keys.own)
             values += (keys.tag, turn_id, agent, envelope)
-        return self._run(results.read_fanout, "EVALSHA", _SHA["fanout"], len(names), *names, *values)
+        return self.run(results.read_fanout, "EVALSHA", SHA["fanout"], len(names), *names, *values)
 
     # ---- the process
 
@@ -313,23 +153,23 @@ class Scripts:
     ) -> asyncio.Future[bool]:
         """Note that a worker lives; what it says of itself is kept for `expires_ms`."""
         flat = [part for pair in described.items() for part in pair]
-        return self._run(
+        return self.run(
             results.read_flag,
-            *("EVALSHA", _SHA["beat"], 2, self.keys.workers, self.keys.worker(worker)),
+            *("EVALSHA", SHA["beat"], 2, self.keys.workers, self.keys.worker(worker)),
             *(worker, expires_ms, now),
             *flat,
         )
 
     def probe(self, commands: Sequence[str]) -> asyncio.Future[dict[str, str]]:
         """Try commands; gives those that the server refuses, with its words."""
-        return self._run(_read_refused, "EVALSHA", _SHA["probe"], 1, self.keys.probe, *commands)
+        return self.run(_read_refused, "EVALSHA", SHA["probe"], 1, self.keys.probe, *commands)
 
     # ---- the registry
 
     def register(self, changes: Sequence[tuple[Literal["nx", "set", "del"], str, str]]) -> asyncio.Future[Registered]:
         """Change the registry: (nx, field, value) sets if absent, (set, …) sets, (del, field, "") deletes."""
         flat = [part for change in changes for part in change]
-        return self._run(results.read_register, "EVALSHA", _SHA["register"], 1, self.keys.reg, *flat)
+        return self.run(results.read_register, "EVALSHA", SHA["register"], 1, self.keys.reg, *flat)
 
     def claim_type(
         self, *, field: str, worker: str, value: str, timeout_ms: int, now: str = ""
@@ -339,30 +179,13 @@ class Scripts:
         Arguments:
             value: JSON for the registry; its "w" must be `worker`.
         """
-        return self._run(
+        return self.run(
             results.read_claim,
-            *("EVALSHA", _SHA["claim_type"], 2, self.keys.reg, self.keys.workers),
+            *("EVALSHA", SHA["claim_type"], 2, self.keys.reg, self.keys.workers),
             *(field, worker, value, timeout_ms, now),
         )
-
-
-# What a script that answers into a sink returns to `ask`, which has no use for it.
-_NOBODY = cast("asyncio.Future[Any]", None)
-
-
-def with_source(args: tuple[Arg, ...]) -> tuple[Arg, ...]:
-    """The EVAL for an EVALSHA whose script the server does not know."""
-    return ("EVAL", SOURCES[str(args[1])], *args[2:])
-
-
-def _version(version: int | None) -> Arg:
-    return "" if version is None else version
 
 
 def _read_refused(raw: Sequence[bytes]) -> dict[str, str]:
     texts = [text.decode("utf-8", "replace") for text in raw]
     return dict(zip(texts[::2], texts[1::2], strict=True))
-
-
-def _as_is(raw: Any) -> Any:
-    return raw

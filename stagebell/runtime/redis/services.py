@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from autogen_core import AgentId, TopicId
 
 from stagebell.runtime.engine.catalog import Catalog
+from stagebell.runtime.engine.clock import Clock
 from stagebell.runtime.engine.dispatch import Dispatcher
 from stagebell.runtime.redis.awaiting import Awaiting
 from stagebell.runtime.redis.commit_order import CommitOrder
@@ -44,6 +45,7 @@ class Services:
     dispatcher: Dispatcher
     publish_here: PublishHere
     max_call_depth: int
+    clock: Clock
     awaiting: Awaiting = field(default_factory=Awaiting)
     context: Context = field(default_factory=Context)
     partitions: dict[str, Owned] = field(default_factory=dict[str, Owned])

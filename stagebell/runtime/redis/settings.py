@@ -3,6 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypedDict
+
+
+class RedisOptions(TypedDict, total=False):
+    """The keyword arguments of `RedisRuntime` that are settings; `RedisSettings` says what they mean."""
+
+    lease: float
+    max_stall: float
+    partitions: int
+    max_message_bytes: int
+    max_state_bytes: int
+    undeliverable_after: float
+    stop_grace: float
+    server_patience: float
+    read_credit: int
+
+
+class PublisherOptions(TypedDict, total=False):
+    """The keyword arguments of `Publisher` that are settings; `RedisSettings` says what they mean."""
+
+    max_message_bytes: int
+    undeliverable_after: float
+    server_patience: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

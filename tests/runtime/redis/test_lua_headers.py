@@ -15,7 +15,8 @@ from stagebell.runtime.redis.connection import Arg, Connection
 from stagebell.runtime.redis.keys import EventsKeys, PartitionKeys
 from stagebell.runtime.redis.lua_files import SCRIPTS
 from stagebell.runtime.redis.requests import Delivery, LeftOpen, ReplyTo, Turn
-from stagebell.runtime.redis.scripts import Scripts, with_source
+from stagebell.runtime.redis.script_calls import with_source
+from stagebell.runtime.redis.scripts import Scripts
 from tests.support.servers import Server
 
 FOLDER = Path(lua_files.__file__).parent / "lua"

@@ -1,0 +1,136 @@
+"""The scripts that run a turn, typed: begin, call, and the two ways to end; see `scripts`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from stagebell.runtime.redis import results
+from stagebell.runtime.redis.connection import Arg
+from stagebell.runtime.redis.requests import NO_REPLY, NOTHING_OPEN, Delivery, LeftOpen, Nested, ReplyTo, Turn
+from stagebell.runtime.redis.results import CallReply, EndReply
+from stagebell.runtime.redis.script_calls import SHA, ScriptCalls, as_is, version_arg
+
+
+class TurnScripts(ScriptCalls):
+    """What a turn asks of the server."""
+
+    def begin(self, turn: Turn) -> asyncio.Future[int]:
+        """Count an attempt: its number from 1, 0 when the input is gone, -1 when fenced."""
+        keys = turn.keys
+        return self.run(
+            as_is,
+            *("EVALSHA", SHA["begin"], 4, keys.own, keys.hold, keys.run, keys.inbox),
+            *turn.fence,
+        )
+
+    def call(
+        self,
+        turn: Turn,
+        k: str,
+        to: Delivery,
+        *,
+        digest: str,
+        known_replies: int,
+        known_savepoints: int,
+        registry_version: int | None = None,
+    ) -> asyncio.Future[CallReply]:
+        """Send call k of a turn, or learn what became of it.
+
+        Arguments:
+            digest: 8 ASCII characters over destination, type and occurrence; a re-run must give the same.
+            known_replies, known_savepoints: the counts of the last CallReply of this turn (0 at first).
+        """
+        keys, dest = turn.keys, to.keys
+        turn_id = turn.turn_id
+        return self.run(
+            results.read_call,
+            *("EVALSHA", SHA["call"], 8, keys.own, keys.hold, keys.journal(turn_id), keys.run),
+            *(keys.savepoints(turn_id), dest.inbox, dest.own, self.keys.reg),
+            *(turn.token, turn.agent, turn_id, k, known_replies, known_savepoints, digest),
+            *(version_arg(registry_version), self.keys.bell_head, dest.tag, to.turn_id, to.agent, to.envelope),
+        )
+
+    def commit(
+        self,
+        turn: Turn,
+        *,
+        version: int | None,
+        state: bytes = b"",
+        nested: Nested | None = None,
+        reply_to: ReplyTo = NO_REPLY,
+        reply: bytes = b"",
+        outputs: Sequence[Delivery] = (),
+        known_replies: int = 0,
+        known_savepoints: int = 0,
+        registry_version: int | None = None,
+        left_open: LeftOpen = NOTHING_OPEN,
+    ) -> asyncio.Future[EndReply]:
+        """End a turn: state, removal of the input, reply and outputs in one step.
+
+        Arguments:
+            version: of the state the turn began with. None: the agent has no stored state (of a nested
+                turn: do not check).
+            state: the new state; empty when unchanged.
+            reply: the envelope for `reply_to`.
+            outputs: messages that leave with the commit.
+        """
+        keys, turn_id = turn.keys, turn.turn_id
+        mode = "nested" if nested else "plain" if version is None else "root"
+        names: list[Arg] = [
+            *(keys.own, keys.hold, keys.inbox, turn.state_key, keys.run),
+            *(keys.journal(turn_id), keys.savepoints(turn_id)),
+            keys.savepoints(nested.parent_turn) if nested else keys.ids,
+            *(reply_to.key or keys.journal(turn_id), reply_to.own or keys.own, self.keys.reg),
+        ]
+        values: list[Arg] = [
+            *turn.fence,
+            *(mode, version_arg(version), state, nested.k if nested else ""),
+            *(reply_to.mode, reply_to.field, reply, reply_to.turn_id, reply_to.tag),
+            *(known_replies, known_savepoints, nested.known_savepoints if nested else 0),
+            *(version_arg(registry_version), self.keys.bell_head),
+            *(left_open.stream, len(left_open.calls)),
+            *left_open.calls,
+            len(outputs),
+        ]
+        for dest, output_id, agent, envelope in outputs:
+            names += (dest.inbox, dest.own)
+            values += (dest.tag, output_id, agent, envelope)
+        return self.run(results.read_end, "EVALSHA", SHA["commit"], len(names), *names, *values)
+
+    def fail(
+        self,
+        turn: Turn,
+        *,
+        has_state: bool,
+        nested: Nested | None = None,
+        reply_to: ReplyTo = NO_REPLY,
+        failure: bytes = b"",
+        dead_letter: str = "",
+        known_savepoints: int = 0,
+        left_open: LeftOpen = NOTHING_OPEN,
+        bare: bool = False,
+    ) -> asyncio.Future[EndReply]:
+        """End a turn that failed: the last savepoint becomes the state, nothing else of it remains.
+
+        Arguments:
+            has_state: the agent's state is stored.
+            bare: only tell the caller and remove the input, since another key has a wrong type; no dead letter.
+            failure: the envelope for `reply_to`.
+            dead_letter: why the message goes to the dead letters; empty: it does not.
+        """
+        keys, turn_id = turn.keys, turn.turn_id
+        return self.run(
+            results.read_end,
+            *("EVALSHA", SHA["fail"], 11, keys.own, keys.hold, keys.inbox),
+            keys.savepoints(nested.parent_turn) if nested else turn.state_key,
+            *(keys.run, keys.journal(turn_id), keys.savepoints(turn_id), keys.dlq),
+            *(reply_to.key or keys.journal(turn_id), reply_to.own or keys.own, keys.ids),
+            *turn.fence,
+            "bare" if bare else "nested" if nested else "root" if has_state else "plain",
+            nested.k if nested else "",
+            *(reply_to.mode, reply_to.field, failure, reply_to.turn_id, reply_to.tag),
+            *(known_savepoints, nested.known_savepoints if nested else 0, "" if bare else dead_letter),
+            *(self.keys.bell_head, left_open.stream, len(left_open.calls)),
+            *left_open.calls,
+        )
