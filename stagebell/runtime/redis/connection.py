@@ -1,6 +1,6 @@
 """One connection to the server that pipelines by itself.
 
-    execute(…) ──append──▶ out ──flush, once per turn of the loop──▶ socket ──▶ server
+    execute(…) ──append──▶ out ──flush, in each turn of the loop──▶ socket ──▶ server
         │                                                                          │
       Future ◀──── pending (oldest first) ◀──── hiredis.Reader ◀── data_received ◀─┘
 
@@ -46,6 +46,8 @@ Pending = tuple[Sink, Parse | None, tuple[Arg, ...]]
 
 SinkT = TypeVar("SinkT", bound=Sink)
 
+AT_ONCE = 16
+"""Commands that leave together; more do not wait for the end of the loop's turn, so that the server can start on them."""
 HIGH_WATER = 8 * 1024 * 1024
 """Bytes that may wait for the socket before `drain` waits."""
 STEPS = 5
@@ -216,10 +218,12 @@ class Connection(asyncio.Protocol):
             self._loop.call_soon(self._flush)
         out.append(_pack(args))
         self._pending.append((future, parse, args))
+        if len(out) >= AT_ONCE:
+            self._flush()
         return future
 
     def _flush(self) -> None:
-        if self._transport is None or self._lost is not None:
+        if self._transport is None or self._lost is not None or not self._out:
             return
         self._transport.write(b"".join(self._out))
         self._out.clear()
