@@ -47,7 +47,7 @@ Pending = tuple[Sink, Parse | None, tuple[Arg, ...]]
 SinkT = TypeVar("SinkT", bound=Sink)
 
 AT_ONCE = 16
-"""Commands that leave together; more do not wait for the end of the loop's turn, so that the server can start on them."""
+"""Commands that leave together; no more wait for the end of a turn of the loop, so that the server starts on them."""
 HIGH_WATER = 8 * 1024 * 1024
 """Bytes that may wait for the socket before `drain` waits."""
 STEPS = 5
