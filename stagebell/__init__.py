@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from stagebell import errors, testing
     from stagebell.errors import StagebellError
     from stagebell.runtime.engine.immediate import immediate
+    from stagebell.runtime.engine.migrations import migrates
     from stagebell.runtime.engine.options import agent_options
     from stagebell.runtime.local.runtime import LocalRuntime
     from stagebell.runtime.ops.settings import Settings
@@ -27,6 +28,7 @@ __all__ = [
     "agent_options",
     "errors",
     "immediate",
+    "migrates",
     "testing",
 ]
 
@@ -38,6 +40,7 @@ _MODULES = {
     "StagebellError": "stagebell.errors",
     "agent_options": "stagebell.runtime.engine.options",
     "immediate": "stagebell.runtime.engine.immediate",
+    "migrates": "stagebell.runtime.engine.migrations",
 }
 
 

@@ -12,6 +12,7 @@
     ├── UnknownAgentType      (also LookupError)              no such agent type in this runtime
     ├── AlreadyRegistered     (also ValueError)               the agent type or agent exists
     ├── SubscriptionError     (also ValueError)               it exists, is unknown, or cannot be stored
+    ├── MigrationError        (also ValueError)               the migrations of an agent class cannot be used
     ├── MessageError          (also ValueError)
     │   ├── UnregisteredType  the type of a message is not known here
     │   ├── TypeConflict      two classes under one wire name
@@ -19,7 +20,8 @@
     │   ├── UnknownVersion    a newer program wrote the message
     │   ├── MessageTooLarge   the message is larger than the limit
     │   ├── StateTooLarge     the state of an agent is larger than the limit
-    │   └── MalformedState    a state cannot be stored or read
+    │   ├── MalformedState    a state cannot be stored or read
+    │   └── StateMismatch     a stored state is of another type or version than the agent's class
     └── ServerError
         ├── ServerUnavailable (also ConnectionError)          the server cannot be reached
         ├── ServerNotFound    (also FileNotFoundError)        no server program on this machine
@@ -143,6 +145,15 @@ class SubscriptionError(StagebellError, ValueError):
     """The subscription exists already, is unknown, or is of a class that cannot be stored."""
 
 
+class MigrationError(StagebellError, ValueError):
+    """The migrations of an agent class cannot be used; `class_name` is module and name of the class."""
+
+    def __init__(self, cls: type, reason: str) -> None:
+        super().__init__(f"the migrations of {cls.__module__}.{cls.__qualname__} cannot be used: {reason}")
+        self.class_name = f"{cls.__module__}.{cls.__qualname__}"
+        self.reason = reason
+
+
 class MessageError(StagebellError, ValueError):
     """Something is wrong with a message or its type."""
 
@@ -219,6 +230,23 @@ class MalformedState(MessageError):
     def __init__(self, agent: AgentId | str, reason: str) -> None:
         super().__init__(f"the state of {agent} cannot be used: {reason}")
         self.agent = str(agent)
+        self.reason = reason
+
+
+class StateMismatch(MessageError):
+    """A stored state is of another type or version than the agent's class, which cannot read it.
+
+    `stored_type` and `stored_version` are those of the state, `type` and `version` those that the class reads.
+    """
+
+    def __init__(self, agent: AgentId | str, stored: tuple[str, int], expected: tuple[str, int], reason: str) -> None:
+        super().__init__(
+            f"the stored state of {agent} is of type {stored[0]!r} and version {stored[1]}, "
+            f"its class reads type {expected[0]!r} and version {expected[1]}: {reason}"
+        )
+        self.agent = str(agent)
+        self.stored_type, self.stored_version = stored
+        self.type, self.version = expected
         self.reason = reason
 
 

@@ -67,7 +67,7 @@ class View:
         found: dict[str, dict[str, Any]] = {}
         for key in self._keys(f"sb:{{{self.namespace}:{agent_type}:*}}:s:*"):
             data = self.client.hget(key, "d")
-            found[key.partition("}:s:")[2]] = json.loads(data) if data else {}
+            found[key.partition("}:s:")[2]] = json.loads(data)["state"] if data else {}
         return found
 
     def state(self, agent_type: str, key: str) -> dict[str, Any]:

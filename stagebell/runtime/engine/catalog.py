@@ -15,6 +15,7 @@ from autogen_core.logging import AgentConstructionExceptionEvent
 from stagebell.errors import AlreadyRegistered, UnknownAgentType
 from stagebell.runtime.engine.activation import Activation
 from stagebell.runtime.engine.events import event_logger
+from stagebell.runtime.engine.migrations import StateForm, state_form
 from stagebell.runtime.engine.options import options_of
 from stagebell.runtime.engine.ports import Storage
 
@@ -34,6 +35,7 @@ class HostedType:
         self.factory = factory  # None: its agents were registered one by one
         self.parameters = _count_parameters(factory)
         self.agent_class = expected_class
+        self.state_form: StateForm | None = None if expected_class is None else state_form(expected_class)
         self.process_bound = options.process_bound or factory is None
         self.interleaved = options.concurrency == "interleaved" or factory is None
         self.reentrant = options.reentrancy == "chain"
@@ -60,6 +62,7 @@ class Catalog:
 
         Raises:
             AlreadyRegistered: the type exists.
+            MigrationError: the migrations of its class cannot be used.
         """
         if name in self.types:
             raise AlreadyRegistered(
@@ -73,6 +76,7 @@ class Catalog:
 
         Raises:
             AlreadyRegistered: the agent exists, or its type is one of factories or of another class.
+            MigrationError: the migrations of its class cannot be used.
         """
         hosted = self.types.get(id.type)
         if hosted is None:
@@ -122,7 +126,7 @@ class Catalog:
             return activation.agent
         activation.making = made = get_running_loop().create_future()
         try:
-            activation.agent = agent = await self._make(activation)
+            activation.agent = agent = await self.make(activation.hosted, activation.id)
             if activation.hosted.storage is not None:
                 await activation.hosted.storage.load(activation)
             return agent
@@ -153,8 +157,12 @@ class Catalog:
         if errors:
             raise errors[0]
 
-    async def _make(self, activation: Activation) -> Agent:
-        hosted, id = activation.hosted, activation.id
+    async def make(self, hosted: HostedType, id: AgentId) -> Agent:
+        """A new instance of an agent, which the catalog does not keep.
+
+        Raises:
+            Exception: whatever the factory raised.
+        """
         with AgentInstantiationContext.populate_context((self._runtime, id)):
             try:
                 agent = await _invoke(_factory_of(hosted), hosted.parameters, self._runtime, id)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, get_args
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar, cast, get_args
 
 from autogen_core import BaseAgent, ClosureAgent
 
@@ -23,15 +23,24 @@ class AgentOptions:
         concurrency: "serial" runs one turn at a time; "interleaved" lets turns overlap at each await.
         reentrancy: "chain" lets a call in that descends from a call the agent awaits; "forbid" refuses it.
         process_bound: the agent lives in the process that registered it and never moves.
+        state_version: the version of the states that the class writes and reads.
+        state_type: what they are called; empty for the name of the class.
     """
 
     concurrency: Concurrency = "serial"
     reentrancy: Reentrancy = "chain"
     process_bound: bool = False
+    state_version: int = 1
+    state_type: str = ""
 
 
 def agent_options(
-    *, concurrency: Concurrency = "serial", reentrancy: Reentrancy = "chain", process_bound: bool = False
+    *,
+    concurrency: Concurrency = "serial",
+    reentrancy: Reentrancy = "chain",
+    process_bound: bool = False,
+    state_version: int = 1,
+    state_type: str | None = None,
 ) -> Callable[[AgentClass], AgentClass]:
     """Class decorator that says how agents of the class are run.
 
@@ -40,18 +49,24 @@ def agent_options(
         reentrancy: "chain" (default) lets a call in that descends from a call the agent awaits; with "forbid" such a
             call ends in `CallCycleError`.
         process_bound: the agent lives in the process that registered it, in memory, and orders its own messages.
+        state_version: the version of what `save_state` returns, from 1 on; see `migrates`.
+        state_type: what stored states of the class are called, by default the name of the class; with the former
+            name, a class that was renamed reads its old states.
 
     Returns:
         The decorator; it returns the class it was given.
 
     Raises:
-        ValueError: an option has another value than those.
+        ValueError: an option has a value that it cannot have.
     """
     if concurrency not in get_args(Concurrency):
         raise ValueError(f"concurrency must be one of {get_args(Concurrency)}, got {concurrency!r}")
     if reentrancy not in get_args(Reentrancy):
         raise ValueError(f"reentrancy must be one of {get_args(Reentrancy)}, got {reentrancy!r}")
-    options = AgentOptions(concurrency, reentrancy, process_bound)
+    check_version(state_version, "state_version")
+    if state_type is not None and (not isinstance(cast(object, state_type), str) or not state_type.strip()):
+        raise ValueError(f"state_type must be a name, got {state_type!r}")
+    options = AgentOptions(concurrency, reentrancy, process_bound, state_version, state_type or "")
 
     def decorate(cls: AgentClass) -> AgentClass:
         setattr(cls, _ATTRIBUTE, options)
@@ -70,11 +85,26 @@ def options_of(cls: type[Any] | None) -> AgentOptions:
     declared: object = getattr(cls, _ATTRIBUTE, None)
     if isinstance(declared, AgentOptions):
         if declared.process_bound:
-            return AgentOptions("interleaved", declared.reentrancy, True)
+            return replace(declared, concurrency="interleaved")
         return declared
     if issubclass(cls, ClosureAgent) or _belongs_to_agentchat(cls):
         return AgentOptions("interleaved", "chain", True)
     return AgentOptions()
+
+
+def check_version(version: object, name: str) -> None:
+    """Refuse what cannot be the version of a state.
+
+    Raises:
+        ValueError: it is no whole number from 1 on.
+    """
+    if not is_version(version):
+        raise ValueError(f"{name} must be a whole number from 1 on, got {version!r}")
+
+
+def is_version(value: object) -> bool:
+    """True for what can be the version of a state."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def saves_state(cls: type) -> bool:

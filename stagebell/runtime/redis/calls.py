@@ -8,7 +8,6 @@ the turn in the order of their first call, so calls made at once by `gather` kee
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from asyncio import CancelledError, Future, Task
 from hashlib import blake2b
@@ -21,11 +20,11 @@ from stagebell.messages.codec import unpack
 from stagebell.messages.envelope import Envelope
 from stagebell.messages.ids import call_id, turn_id
 from stagebell.messages.registry import Encoded
-from stagebell.runtime.engine.options import saves_state
 from stagebell.runtime.redis.replies import OpenCall
 from stagebell.runtime.redis.requests import Delivery, ReplyTo
 from stagebell.runtime.redis.results import CallReply
 from stagebell.runtime.redis.storage import Stored
+from stagebell.runtime.redis.wire import decode_state
 
 if TYPE_CHECKING:
     from stagebell.runtime.redis.services import Services
@@ -223,8 +222,9 @@ class TurnCalls:
         """The turn runs again: continue with the state that the nested turns during this call left."""
         turn = self._turn.turn
         agent = turn.activation.agent if turn is not None else None
-        if agent is not None and saves_state(type(agent)):
-            await agent.load_state(json.loads(savepoint))
+        stored = turn.activation.stored if turn is not None else None
+        if agent is not None and isinstance(stored, Stored) and stored.keeps and stored.form is not None:
+            await agent.load_state(stored.form.read(self._turn.agent, decode_state(self._turn.agent, savepoint)))
 
     async def _after_earlier_commits(self) -> None:
         """A call must not leave on the ground of a state whose commit may still be refused."""

@@ -94,7 +94,8 @@ class TurnEnding(ABC):
         agent, stored = turn.activation.agent, self._stored
         if agent is None or stored is None or not stored.keeps:
             return b""
-        data = self._services.wire.encode_state(self.agent, await state_of(agent))
+        assert stored.form is not None  # the agent was loaded before its turn began
+        data = self._services.wire.encode_state(self.agent, stored.form, await state_of(agent))
         return b"" if data == stored.data and self._nested is None else data
 
     def _encode_reply(self, result: Any) -> bytes:

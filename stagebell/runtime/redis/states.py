@@ -36,11 +36,20 @@ class States(Hosting):
     ) -> Any: ...
 
     async def save_state(self) -> Mapping[str, Any]:
-        """The state of every agent of the namespace: of those in memory here as it is now, of others as stored."""
+        """The state of every agent of the namespace: of those in memory here as it is now, of others as stored.
+
+        It holds plain states, without types and versions, as AutoGen's runtime writes and reads them. Load it with the
+        versions of the classes that it was taken with.
+
+        Raises:
+            StateMismatch: a stored state is of a version that its class, registered here, cannot read.
+        """
         return await StoredStates(self._running("save_state")).save()
 
     async def load_state(self, state: Mapping[str, Any]) -> None:
         """Load what `save_state` gave, of any runtime; agents whose type nobody knows are left out.
+
+        Each state is taken for one of the version that its class has now: no migrations are run.
 
         Raises:
             MalformedState: it is not such a mapping.
@@ -65,7 +74,10 @@ class States(Hosting):
         return state
 
     async def agent_load_state(self, agent: AgentId, state: Mapping[str, Any]) -> None:
-        """Load a state into one agent, wherever it lives, in a turn of its own; it is stored when this returns."""
+        """Load a state into one agent, wherever it lives, in a turn of its own; it is stored when this returns.
+
+        It is taken for one of the version that the agent's class has now: no migrations are run.
+        """
         check_state(agent, state)
         if self._is_here(agent):
             await (await self._agent(agent)).load_state(state)

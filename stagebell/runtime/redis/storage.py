@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from autogen_core import Agent, AgentId, BaseAgent
 
 from stagebell.runtime.engine.activation import Activation
+from stagebell.runtime.engine.migrations import StateForm, state_form
 from stagebell.runtime.engine.options import saves_state
 from stagebell.runtime.redis.wire import decode_state, register_replies
 
@@ -23,13 +24,15 @@ _BARE_ATTRIBUTES = frozenset({"_id", "_runtime", "_description", "_handlers"})
 class Stored:
     """What is known of an agent's stored state.
 
-    `version` counts the root commits sent, `data` is the state as last sent.
+    `version` counts the root commits sent, `data` is the state as last sent, `form` is how the agent's class writes it
+    (known of every agent that was loaded).
     """
 
-    __slots__ = ("_under_way", "_waiters", "data", "keeps", "version")
+    __slots__ = ("_under_way", "_waiters", "data", "form", "keeps", "version")
 
-    def __init__(self, keeps: bool) -> None:
+    def __init__(self, keeps: bool, form: StateForm | None) -> None:
         self.keeps = keeps
+        self.form = form
         self.version = 0
         self.data = b""
         self._under_way = 0
@@ -63,7 +66,7 @@ def stored_of(activation: Activation) -> Stored:
     if not isinstance(activation.stored, Stored):
         cls = activation.hosted.agent_class if activation.agent is None else type(activation.agent)
         keeps = cls is not None and saves_state(cls) and not activation.hosted.process_bound
-        activation.stored = Stored(keeps)
+        activation.stored = Stored(keeps, activation.hosted.state_form)
     return activation.stored
 
 
@@ -72,7 +75,7 @@ class DurableStorage:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._known: set[type] = set()
+        self._known: dict[type, StateForm] = {}
 
     async def load(self, activation: Activation) -> None:
         """Load an agent's stored state, if there is one.
@@ -80,13 +83,15 @@ class DurableStorage:
         Raises:
             MalformedState: what is stored cannot be read, and is left as it is; or the state of a new agent of this
                 class could not be stored.
+            StateMismatch: what is stored is of a type or version that the agent's class does not read.
+            MigrationError: the migrations of the class cannot be used.
             Exception: whatever the agent's `load_state` or `save_state` raised.
         """
         agent = activation.agent
         assert agent is not None
-        activation.stored = stored = Stored(saves_state(type(agent)))
-        if type(agent) not in self._known:
-            await self._meet(activation.id, agent, keeps=stored.keeps)
+        keeps = saves_state(type(agent))
+        form = self._known.get(type(agent)) or await self._meet(activation.id, agent, keeps=keeps)
+        activation.stored = stored = Stored(keeps, form)
         if not stored.keeps:
             return
         place = self._services.directory.place(activation.id)
@@ -95,16 +100,18 @@ class DurableStorage:
         version, data = await self._services.link.submit(lambda scripts: scripts.state(key))
         stored.version, stored.data = version, data
         if data:
-            await agent.load_state(decode_state(activation.id, data))
+            await agent.load_state(form.read(activation.id, decode_state(activation.id, data)))
 
-    async def _meet(self, id: AgentId, agent: Agent, *, keeps: bool) -> None:
+    async def _meet(self, id: AgentId, agent: Agent, *, keeps: bool) -> StateForm:
         """The first agent of its class: find out before its first message what could not be kept after it."""
+        form = state_form(type(agent))
         register_replies(self._services.wire.registry, type(agent))
         if keeps:
-            self._services.wire.encode_state(id, await agent.save_state())
+            self._services.wire.encode_state(id, form, await agent.save_state())
         elif isinstance(agent, BaseAgent) and vars(agent).keys() - _BARE_ATTRIBUTES:
             logger.warning(
                 "%s has attributes but no save_state of its own: what its agents remember ends with this worker",
                 type(agent).__name__,
             )
-        self._known.add(type(agent))
+        self._known[type(agent)] = form
+        return form

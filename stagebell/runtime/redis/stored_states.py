@@ -22,7 +22,14 @@ class StoredStates:
         self._node = node
 
     async def save(self) -> dict[str, Any]:
-        """The state of every agent: of those in memory here as it is now, of the others as stored."""
+        """The state of every agent: of those in memory here as it is now, of the others as stored.
+
+        Stored states of a class that is registered here come in the form that it reads now.
+
+        Raises:
+            StateMismatch: one is of a version that its class cannot read.
+            MalformedState: one cannot be read at all.
+        """
         directory = self._node.services.directory
         await directory.refresh_if_changed()
         partitions = [
@@ -40,7 +47,14 @@ class StoredStates:
         names = [name.decode() for name in await link.ask("SMEMBERS", keys.ids)]
         agents = [AgentId.from_str(name) for name in names]
         found = await asyncio.gather(*(link.submit(_state(keys.state(agent.key))) for agent in agents))
-        return {str(agent): decode_state(agent, data) for agent, (_, data) in zip(agents, found, strict=True) if data}
+        return {str(agent): self._read(agent, data) for agent, (_, data) in zip(agents, found, strict=True) if data}
+
+    def _read(self, agent: AgentId, data: bytes) -> Mapping[str, Any]:
+        stored = decode_state(agent, data)
+        hosted = self._node.services.catalog.types.get(agent.type)
+        form = hosted.state_form if hosted is not None else None
+        # What a factory makes may be of a subclass, whose states have a type of their own: left as it is stored.
+        return stored.state if form is None or form.type != stored.type else form.read(agent, stored)
 
 
 def _state(key: str) -> Ask[tuple[int, bytes]]:

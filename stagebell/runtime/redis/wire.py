@@ -16,6 +16,8 @@ from stagebell.messages.codec import check_size, pack
 from stagebell.messages.envelope import FAILURE_TYPE, Envelope
 from stagebell.messages.failure import describe, name_of, restore
 from stagebell.messages.registry import Encoded, TypeRegistry
+from stagebell.runtime.engine.migrations import StateForm, StoredState
+from stagebell.runtime.engine.options import is_version
 from stagebell.runtime.engine.snapshots import check_state
 from stagebell.runtime.redis.keys import leased_keys
 from stagebell.runtime.redis.requests import NO_REPLY, ReplyTo
@@ -131,8 +133,8 @@ class Wire:
             why = f"it is the reply of {envelope.sender}, whose turn took effect"
             raise UnregisteredType(envelope.type, why) from None
 
-    def encode_state(self, agent: AgentId, state: Mapping[str, Any]) -> bytes:
-        """A state as bytes.
+    def encode_state(self, agent: AgentId, form: StateForm, state: Mapping[str, Any]) -> bytes:
+        """A state as it is stored: with the type and the version that its class gives it.
 
         Raises:
             MalformedState: it is not a mapping of JSON values.
@@ -142,7 +144,7 @@ class Wire:
         if not all(isinstance(cast(object, name), str) for name in state):
             raise MalformedState(agent, "save_state must return a mapping whose keys are text")
         try:
-            data = _STATE.encode(dict(state)).encode()
+            data = _STATE.encode({"type": form.type, "version": form.version, "state": dict(state)}).encode()
         except RecursionError:
             raise MalformedState(agent, "what save_state returned is nested too deep, or in itself") from None
         except (TypeError, ValueError) as error:
@@ -161,19 +163,25 @@ def traceback_text(error: BaseException) -> str:
         return f"the traceback cannot be shown: formatting a {name_of(type(error))} raised {name_of(type(broken))}"
 
 
-def decode_state(agent: AgentId, data: bytes) -> Mapping[str, Any]:
-    """The state in `data`.
+def decode_state(agent: AgentId | str, data: bytes) -> StoredState:
+    """The state in `data`, with its type and version.
 
     Raises:
-        MalformedState: it is not a JSON object.
+        MalformedState: it is not what `encode_state` writes.
     """
     try:
-        state = json.loads(data)
+        found: object = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise MalformedState(agent, f"what is stored is not JSON: {error}") from error
-    if not isinstance(state, dict):
+    if not isinstance(found, dict):
         raise MalformedState(agent, "what is stored is not a JSON object")
-    return cast("dict[str, Any]", state)
+    fields = cast("dict[str, Any]", found)
+    type, version, state = fields.get("type"), fields.get("version"), fields.get("state")
+    if not isinstance(type, str) or not is_version(version) or not isinstance(state, dict):
+        raise MalformedState(
+            agent, "what is stored has not the fields type (text), version (from 1) and state (object)"
+        )
+    return StoredState(type, cast(int, version), cast("dict[str, Any]", state))
 
 
 def register_replies(registry: TypeRegistry, cls: type) -> None:
