@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from autogen_core import AgentId, CancellationToken
 
-from stagebell.errors import CallDepthExceeded, ServerRefused, ServerUnavailable
+from stagebell.errors import CallDepthExceeded, ServerRefused, ServerUnavailable, StateMismatch
 from stagebell.messages.codec import unpack
 from stagebell.messages.envelope import Envelope
 from stagebell.messages.ids import call_id, turn_id
@@ -223,8 +223,16 @@ class TurnCalls:
         turn = self._turn.turn
         agent = turn.activation.agent if turn is not None else None
         stored = turn.activation.stored if turn is not None else None
-        if agent is not None and isinstance(stored, Stored) and stored.keeps and stored.form is not None:
-            await agent.load_state(stored.form.read(self._turn.agent, decode_state(self._turn.agent, savepoint)))
+        if agent is None or not isinstance(stored, Stored) or not stored.keeps or stored.form is None:
+            return
+        try:
+            state = stored.form.read(self._turn.agent, decode_state(self._turn.agent, savepoint))
+        except StateMismatch as error:
+            if self._turn.answers:
+                raise
+            self._turn.pause(error)
+            raise CancelledError(str(error)) from error
+        await agent.load_state(state)
 
     async def _after_earlier_commits(self) -> None:
         """A call must not leave on the ground of a state whose commit may still be refused."""

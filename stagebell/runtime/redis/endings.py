@@ -98,6 +98,11 @@ class TurnEnding(ABC):
         data = self._services.wire.encode_state(self.agent, stored.form, await state_of(agent))
         return b"" if data == stored.data and self._nested is None else data
 
+    @property
+    def answers(self) -> bool:
+        """True when somebody waits for the outcome."""
+        return bool(self._reply_to.mode)
+
     def _encode_reply(self, result: Any) -> bytes:
         if not self._reply_to.mode:
             return b""

@@ -31,7 +31,7 @@ PublishHere = Callable[[Any, TopicId, list[AgentId], "AgentId | None", str], Non
 
 @dataclass(slots=True)
 class Services:
-    """One for each runtime; `worker` is its name in the namespace."""
+    """One for each runtime; `worker` is its name in the namespace, `told` what was logged and need not be again."""
 
     worker: str
     settings: RedisSettings
@@ -52,6 +52,7 @@ class Services:
     calling: dict[str, DurableTurn] = field(default_factory=dict[str, "DurableTurn"])
     bound_here: frozenset[str] = frozenset()
     alone: asyncio.Lock = field(default_factory=asyncio.Lock)
+    told: set[str] = field(default_factory=set[str])
     stopping: bool = False
     on_publish_error: Callable[[BaseException], None] = lambda error: None
     on_lost: Callable[[Owned], None] = lambda partition: None

@@ -27,6 +27,7 @@ from typing import Any, cast
 
 from autogen_core import AgentId, TopicId
 
+from stagebell.errors import StateMismatch
 from stagebell.messages.envelope import Envelope
 from stagebell.messages.registry import Encoded
 from stagebell.runtime.engine.snapshots import load_into, state_of
@@ -35,6 +36,7 @@ from stagebell.runtime.redis.calls import TurnCalls
 from stagebell.runtime.redis.endings import TurnEnding
 from stagebell.runtime.redis.outbox import Outbox
 from stagebell.runtime.redis.partition import Partition
+from stagebell.runtime.redis.pausing import bar, pause
 from stagebell.runtime.redis.requests import Nested, ReplyTo
 from stagebell.runtime.redis.scripts import Scripts
 from stagebell.runtime.redis.services import Services
@@ -183,6 +185,9 @@ class DurableTurn(TurnEnding):
             self.forget()
         if self.abandoned or isinstance(error, KeyboardInterrupt | SystemExit):
             return
+        if isinstance(error, StateMismatch) and self.turn is None and self.entry is not None and not self.answers:
+            pause(self._services, turn.activation, error, self.entry)
+            return
         self._closed = True
         if not self._reply_to.mode:
             logger.error("%s failed to handle a message, it goes to the dead letters", self.agent, exc_info=error)
@@ -217,6 +222,12 @@ class DurableTurn(TurnEnding):
             self._give_calls_up()
         else:
             self._services.dispatcher.cancel(self.turn)
+
+    def pause(self, error: StateMismatch) -> None:
+        """This program cannot go on from the state that a nested turn left: a publish waits for one that can."""
+        if self.turn is not None:
+            bar(self._services, self.turn.activation, error)
+            self.lost_its_ground(fenced=False)
 
     def lost_its_ground(self, *, fenced: bool) -> None:
         """The server knows of no such turn: another worker owns the partition, or the server lost writes."""

@@ -15,6 +15,7 @@ from stagebell.runtime.engine.turn import Entry
 from stagebell.runtime.redis.ears import Fields
 from stagebell.runtime.redis.keys import PartitionKeys
 from stagebell.runtime.redis.partition import Partition
+from stagebell.runtime.redis.pausing import look_again
 from stagebell.runtime.redis.requests import NO_REPLY
 from stagebell.runtime.redis.services import Services
 from stagebell.runtime.redis.turns import MOST_ATTEMPTS, DurableTurn
@@ -109,6 +110,8 @@ class Receiver:
             receipt=message,
         )
         entry.activation = activation
+        if activation.barred and message.answers:
+            look_again(services, activation)
         services.dispatcher.enqueue(activation, entry)
 
     def _lives_elsewhere(self, partition: Partition, agent: AgentId) -> bool:

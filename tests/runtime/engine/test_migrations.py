@@ -147,6 +147,10 @@ def _class(version: int, **members: Any) -> type:
     return agent_options(state_version=version)(type("Made", (RoutedAgent,), members))
 
 
+def _nothing() -> State:
+    return {}
+
+
 async def _to_two(state: State) -> State:
     return state
 
@@ -158,7 +162,7 @@ BAD: dict[str, tuple[type, str]] = {
     "none-into-it": (_class(3, a=_step(1)), "nothing leads from version 2 to 3"),
     "a-gap": (_class(4, a=_step(1), b=_step(3)), "nothing leads from version 2 to 3"),
     "a-method": (_class(2, a=migrates(from_version=1)(lambda self, state: state)), "a must take one argument"),
-    "no-argument": (_class(2, a=staticmethod(migrates(from_version=1)(lambda: {}))), "a must take one argument"),
+    "no-argument": (_class(2, a=staticmethod(migrates(from_version=1)(_nothing))), "a must take one argument"),
     "coroutine": (_class(2, a=staticmethod(migrates(from_version=1)(_to_two))), "a is a coroutine function"),
 }
 
