@@ -18,7 +18,7 @@ from autogen_core import AgentId
 from stagebell.errors import MigrationError, StateMismatch
 from stagebell.runtime.engine.options import check_version, options_of
 
-Migration = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+Migration = Callable[[Mapping[str, Any]], object]  # a state again, if it is right: it is the user's code
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 _MARK = "__stagebell_migrates__"
@@ -89,7 +89,7 @@ class StateForm:
         if migration is None:
             raise self._mismatch(agent, stored, f"add a migration: @migrates(from_version={version})")
         try:
-            changed: object = migration(state)
+            changed = migration(state)
         except Exception as error:
             reason = f"its migration from version {version} raised {type(error).__name__}: {error}"
             raise self._mismatch(agent, stored, reason) from error
