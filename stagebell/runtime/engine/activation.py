@@ -27,14 +27,15 @@ if TYPE_CHECKING:
 class Activation:
     """One agent of a hosted type."""
 
-    __slots__ = ("agent", "barred", "closed", "hosted", "id", "mailbox", "making", "stored", "top")
+    __slots__ = ("agent", "barred", "closed", "hosted", "id", "mailbox", "making", "retired", "stored", "top")
 
     def __init__(self, hosted: HostedType, id: AgentId) -> None:
         self.hosted = hosted
         self.id = id
         self.agent: Agent | None = None
         self.closed = False
-        self.making: Future[None] | None = None
+        self.making: Future[None] | None = None  # an instance is being made, or the former one closed
+        self.retired: list[Agent] | None = None  # former instances whose turns have not ended; see `retiring`
         self.mailbox: deque[Entry] | None = None
         self.top: Turn | None = None
         self.barred: frozenset[str] = frozenset()  # why its messages have to wait
@@ -67,6 +68,11 @@ class Activation:
         if not mailbox:
             self.mailbox = None
         return entry
+
+    @property
+    def idle(self) -> bool:
+        """True when nothing of the agent is under way here, as far as that can be told (not for interleaved ones)."""
+        return self.top is None and not self.mailbox and self.making is None and not self.barred
 
     def remove(self, entry: Entry) -> bool:
         """Take a waiting message out; False when it does not wait any more."""

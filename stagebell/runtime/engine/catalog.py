@@ -18,6 +18,7 @@ from stagebell.runtime.engine.events import event_logger
 from stagebell.runtime.engine.migrations import StateForm, state_form
 from stagebell.runtime.engine.options import options_of
 from stagebell.runtime.engine.ports import Storage
+from stagebell.runtime.engine.retiring import close_logged
 
 logger = logging.getLogger("autogen_core")
 
@@ -122,20 +123,29 @@ class Catalog:
         """
         while activation.making is not None:
             await wait([activation.making])  # not `await making`: a waiter that gives up would cancel it for all
+            activation = activation.hosted.activation(activation.id)  # the former may have left with its instance
         if activation.agent is not None:
             return activation.agent
         activation.making = made = get_running_loop().create_future()
         try:
-            activation.agent = agent = await self.make(activation.hosted, activation.id)
+            return await self._made_and_loaded(activation)
+        finally:
+            activation.making = None
+            made.set_result(None)
+
+    async def _made_and_loaded(self, activation: Activation) -> Agent:
+        activation.agent = agent = await self.make(activation.hosted, activation.id)
+        try:
             if activation.hosted.storage is not None:
                 await activation.hosted.storage.load(activation)
             return agent
         except BaseException:
-            activation.agent = None
+            if activation.agent is agent:
+                activation.agent = None
             raise
         finally:
-            activation.making = None
-            made.set_result(None)
+            if activation.agent is not agent and not activation.closed:  # nobody will use it; see `retiring`
+                await close_logged(activation.id, agent)
 
     async def close(self) -> None:
         """Close every agent, once, and forget it. Instances registered one by one are kept.
@@ -147,6 +157,7 @@ class Catalog:
         for activation, agent in list(self.live_agents()):
             if activation.hosted.factory is not None:
                 activation.hosted.live.pop(activation.id.key, None)
+                activation.agent = None
             elif activation.closed:
                 continue
             activation.closed = True

@@ -26,6 +26,7 @@ from stagebell.runtime.engine.cancellation import Dependent, TokenLinks
 from stagebell.runtime.engine.catalog import Catalog
 from stagebell.runtime.engine.drive import Ended, drive, first_step, remaining_steps
 from stagebell.runtime.engine.performer import Performer
+from stagebell.runtime.engine.retiring import Retiring
 from stagebell.runtime.engine.turn import Entry, Turn, current_turn
 from stagebell.runtime.engine.watch import Watch
 
@@ -42,6 +43,7 @@ class Dispatcher:
         self.grace = grace
         self.queued = 0
         self.open: dict[Turn, None] = {}
+        self.retiring = Retiring(self.open)
         self.started = False
         self._accepting = True  # before the first start messages wait; after a stop they are refused
         self._performer = performer
@@ -268,6 +270,8 @@ class Dispatcher:
             parent = turn.parent
             if parent is not None and parent.calls and turn in parent.calls:
                 parent.calls.remove(turn)
+        if activation.retired is not None:
+            self.retiring.turn_ended(activation)
         if activation.mailbox and not _loop_ends(turn):
             self._requeue(activation)
         if self._idle_waiters:

@@ -15,6 +15,7 @@ from autogen_core import AgentId
 
 from stagebell.errors import DeadLettered, NonDeterministicReplay, ServerError, ServerRefused
 from stagebell.messages.envelope import Envelope
+from stagebell.runtime.engine.activation import Activation
 from stagebell.runtime.engine.snapshots import state_of
 from stagebell.runtime.engine.turn import Turn
 from stagebell.runtime.redis.calls import TurnCalls
@@ -235,7 +236,7 @@ class TurnEnding(ABC):
     def _forget_agent(self) -> None:
         """The agent in memory is not what is stored: the next turn, when this one has ended, loads it again."""
         if self._keeps_state and self.turn is not None:
-            self.turn.activation.agent = None
+            self._services.passivation.leave(self.turn.activation)
 
     @property
     def _keeps_state(self) -> bool:
@@ -326,4 +327,6 @@ class TurnEnding(ABC):
     @property
     def _class_keeps_state(self) -> bool:
         hosted = self._services.catalog.types.get(self.agent.type)
-        return hosted is not None and stored_of(hosted.activation(self.agent)).keeps
+        if hosted is None:
+            return False
+        return stored_of(hosted.live.get(self.agent.key) or Activation(hosted, self.agent)).keeps

@@ -144,7 +144,7 @@ class Hosting(Host):
     async def _announce_all(self, node: Node) -> None:
         """Tell the server what was registered before the start."""
         for hosted in self._catalog.types.values():
-            self._forget_loaded(hosted)
+            self._forget_loaded(node, hosted)
             self._register_replies(hosted)
         for subscription in self._removed:
             await node.services.directory.forget_subscription(subscription)
@@ -174,11 +174,11 @@ class Hosting(Host):
             raise RuntimeNotRunning(f"{what} was refused: the runtime {self._phase.value}")
         return self._node
 
-    def _forget_loaded(self, hosted: HostedType) -> None:
+    def _forget_loaded(self, node: Node, hosted: HostedType) -> None:
         """While the runtime was stopped others may have run these agents: load them anew."""
         for activation in list(hosted.live.values()):
             if not hosted.process_bound and stored_of(activation).keeps:
-                activation.agent = None
+                node.services.passivation.leave(activation)
 
     def _durable_turn(self) -> DurableTurn | None:
         """The turn whose commit takes the effects of the code that is running; None outside of turns."""

@@ -27,6 +27,7 @@ from stagebell.runtime.redis.lease_thread import LeaseThread
 from stagebell.runtime.redis.membership import describe_member
 from stagebell.runtime.redis.ownership import Ownership
 from stagebell.runtime.redis.partition import Owned, Partition
+from stagebell.runtime.redis.passivation import Passivation
 from stagebell.runtime.redis.rights import WORKER_COMMANDS
 from stagebell.runtime.redis.services import Services
 from stagebell.runtime.redis.settings import RedisSettings
@@ -68,6 +69,7 @@ class Node:
             max_call_depth=max_call_depth,
             clock=clock,
         )
+        self.services.passivation = Passivation(self.services)
         self.bound = BoundTypes(self.services, namespace, self.client.membership)
         self._url = url
         self._namespace = namespace
@@ -101,6 +103,7 @@ class Node:
         self._ownership.start()
         chores = self.client.upkeep.chores
         chores += [self.bound.look, self._poll_calls, self._audit, self._look_for_loss]
+        chores.append(self.services.passivation.look)
 
     def drain(self) -> None:
         """Start no more turns."""
@@ -197,7 +200,8 @@ class Node:
 
     def _make_process_inbox(self, token: str, keys: LeasedKeys) -> Owned:
         credit = self.services.settings.read_credit
-        return Partition(keys, token, self.services.link, self._receiver.accept, credit=credit)
+        services = self.services
+        return Partition(keys, token, services.link, self._receiver.accept, services.passivation.leave, credit=credit)
 
     def _make_events(self, token: str, keys: LeasedKeys) -> Owned:
         events = EventsPartition(self.services, keys, token, lambda: self.client.ears.remove(keys.inbox))

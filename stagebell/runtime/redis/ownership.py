@@ -23,7 +23,6 @@ from asyncio import Task
 from collections.abc import Awaitable, Callable
 from uuid import uuid4
 
-from stagebell.runtime.engine.activation import Activation
 from stagebell.runtime.engine.catalog import HostedType
 from stagebell.runtime.redis.keys import LeasedKeys, NamespaceKeys
 from stagebell.runtime.redis.lease_thread import LeaseThread
@@ -179,7 +178,8 @@ class Ownership:
 
     def _make(self, token: str, keys: LeasedKeys) -> Partition:
         services = self._services
-        return Partition(keys, token, services.link, self._accept, credit=services.settings.read_credit)
+        leave, credit = services.passivation.leave, services.settings.read_credit
+        return Partition(keys, token, services.link, self._accept, leave, credit=credit)
 
     def _share(self, name: str, partitions: int) -> int:
         hosts = set(self._membership.hosts(name)) | {self._services.worker}
@@ -240,8 +240,7 @@ class Ownership:
                 partition.resume()
             if partition.busy or not partition.owned or self._services.stopping:
                 return
-            for activation in list(partition.agents.values()):
-                await _close(activation)
+            await self._services.passivation.close_all(partition.agents.values())
             partition.lose()
             self._next_try[partition.keys.tag] = asyncio.get_running_loop().time() + _PATIENCE
             await self._release(partition)
@@ -263,14 +262,6 @@ class Ownership:
                 why = "stop" if self._services.stopping else "share"
                 self._services.link.tell("XADD", bell, "MAXLEN", "~", "10000", "*", "k", "free", "p", tag, "w", why)
                 self._services.link.tell("PEXPIRE", bell, "3600000")  # its worker may have died
-
-
-async def _close(activation: Activation) -> None:
-    try:
-        if activation.agent is not None:
-            await activation.agent.close()
-    except Exception:  # the agent goes to another worker all the same
-        logger.exception("%s could not be closed", activation.id)
 
 
 async def _emptied(partition: Partition) -> None:

@@ -74,6 +74,7 @@ class Owned(Protocol):
 
 
 Accept = Callable[["Partition", str, str, str, bytes], Incoming]
+Leave = Callable[[Activation], None]
 
 
 def parse_entry_id(text: str) -> EntryId:
@@ -83,9 +84,12 @@ def parse_entry_id(text: str) -> EntryId:
 
 
 class Partition:
-    """One owned partition; `accept` takes a message that was read (entry id, turn id, agent, envelope)."""
+    """One owned partition.
 
-    def __init__(self, keys: LeasedKeys, token: str, link: Link, accept: Accept, *, credit: int) -> None:
+    `accept` takes a message that was read (entry id, turn id, agent, envelope), `leave` an agent that is not ours.
+    """
+
+    def __init__(self, keys: LeasedKeys, token: str, link: Link, accept: Accept, leave: Leave, *, credit: int) -> None:
         self.keys = keys
         self.token = token
         self.pending: dict[str, Incoming] = {}
@@ -96,6 +100,7 @@ class Partition:
         self.careful = False  # what is in the inbox now may have killed its former owner
         self._link = link
         self._accept = accept
+        self._leave = leave
         self._credit = credit
         self._last: EntryId = (0, 0)
         self._more = True
@@ -240,11 +245,9 @@ class Partition:
         """The partition belongs to another worker now, which runs its agents: here they would be loaded anew."""
         self.owned = False
         self._forget_pending()
-        for activation in self.agents.values():
-            activation.agent = None
-            if activation.top is None:
-                activation.hosted.live.pop(activation.id.key, None)
-        self.agents.clear()
+        agents, self.agents = self.agents, {}
+        for activation in agents.values():
+            self._leave(activation)
 
     def let_go(self) -> None:
         """The runtime stops. Its agents stay in memory until it is closed."""

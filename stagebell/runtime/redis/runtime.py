@@ -225,12 +225,18 @@ class RedisRuntime(Sending):
             await self.stop()
         await self._end_of_stop()
         self._phase = Phase.STOPPED
-        await self._catalog.close()
+        await self._close_agents()
 
     async def _close_after(self, ending: Task[None] | None) -> None:
         if ending is not None and not ending.done():
             await asyncio.wait([ending])
-        await self._catalog.close()
+        await self._close_agents()
+
+    async def _close_agents(self) -> None:
+        try:
+            await self._catalog.close()
+        finally:
+            await self._dispatcher.retiring.finish()
 
     def _release_server(self) -> None:
         if self._server is not None:

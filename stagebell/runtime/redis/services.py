@@ -24,6 +24,7 @@ from stagebell.runtime.redis.transport import Transport
 from stagebell.runtime.redis.wire import Wire
 
 if TYPE_CHECKING:
+    from stagebell.runtime.redis.passivation import Passivation
     from stagebell.runtime.redis.turns import DurableTurn
 
 PublishHere = Callable[[Any, TopicId, list[AgentId], "AgentId | None", str], None]
@@ -47,6 +48,7 @@ class Services:
     max_call_depth: int
     clock: Clock
     awaiting: Awaiting = field(default_factory=Awaiting)
+    passivation: Passivation = field(init=False)
     context: Context = field(default_factory=Context)
     partitions: dict[str, Owned] = field(default_factory=dict[str, Owned])
     calling: dict[str, DurableTurn] = field(default_factory=dict[str, "DurableTurn"])

@@ -18,6 +18,8 @@ class RedisOptions(TypedDict, total=False):
     stop_grace: float
     server_patience: float
     read_credit: int
+    max_agents_in_memory: int
+    passivate_after: float
 
 
 class PublisherOptions(TypedDict, total=False):
@@ -42,6 +44,9 @@ class RedisSettings:
         stop_grace: how long open turns may go on after `stop`.
         server_patience: how long the server may be away before calls from outside of turns are given up.
         read_credit: how many messages of one partition are held in memory.
+        max_agents_in_memory: how many agents that save state may be in memory; those not used for the longest time are
+            dropped first, and loaded again when a message comes for them.
+        passivate_after: how long an agent that saves state may be idle before it is dropped.
     """
 
     lease: float = 3.0
@@ -53,12 +58,14 @@ class RedisSettings:
     stop_grace: float = 5.0
     server_patience: float = 30.0
     read_credit: int = 256
+    max_agents_in_memory: int = 10_000
+    passivate_after: float = 300.0
 
     def __post_init__(self) -> None:
-        for name in ("lease", "max_stall", "undeliverable_after", "server_patience"):
+        for name in ("lease", "max_stall", "undeliverable_after", "server_patience", "passivate_after"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be more than 0 seconds")
-        for name in ("partitions", "max_message_bytes", "max_state_bytes", "read_credit"):
+        for name in ("partitions", "max_message_bytes", "max_state_bytes", "read_credit", "max_agents_in_memory"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1")
         if self.stop_grace < 0:

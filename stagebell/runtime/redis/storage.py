@@ -38,6 +38,11 @@ class Stored:
         self._under_way = 0
         self._waiters: list[Future[None]] = []
 
+    @property
+    def under_way(self) -> bool:
+        """True while a commit was not answered."""
+        return self._under_way > 0
+
     def sent(self, state: bytes) -> None:
         """A commit with this state (empty: unchanged) was sent; the next turn starts from it."""
         self.version += 1
@@ -94,6 +99,7 @@ class DurableStorage:
         activation.stored = stored = Stored(keeps, form)
         if not stored.keeps:
             return
+        self._services.passivation.loaded(activation)
         place = self._services.directory.place(activation.id)
         assert place is not None
         key = place.state(activation.id.key)

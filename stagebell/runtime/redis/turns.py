@@ -93,7 +93,9 @@ class DurableTurn(TurnEnding):
         """Note what the turn starts from, and see to it that the attempt is counted."""
         self.turn = turn
         self._stored = stored = stored_of(turn.activation)
-        self._version = stored.version if stored.keeps else None
+        if stored.keeps:
+            self._version = stored.version
+            self._services.passivation.used(turn.activation)
         if self.abandoned:  # while the agent was made; the next turn must not find what a handler would leave in it
             self._forget_agent()
             raise CancelledError
@@ -196,7 +198,7 @@ class DurableTurn(TurnEnding):
         if stored.keeps and self._nested is not None and agent is not None:
             await load_into(agent, self._before)
         elif stored.keeps:
-            turn.activation.agent = None  # the next turn loads what is stored
+            self._services.passivation.leave(turn.activation)  # the next turn loads what is stored
         self.set_aside(error, has_state=stored.keeps)
 
     def drop(self) -> None:

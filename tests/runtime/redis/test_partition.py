@@ -23,7 +23,7 @@ class Reading:
         self.server = server.client()
         self.handed_on: list[str] = []
         self.forgotten: list[str] = []
-        self.partition = Partition(self.keys, "token", link, self.accept, credit=credit)
+        self.partition = Partition(self.keys, "token", link, self.accept, lambda activation: None, credit=credit)
 
     def add(self, *turns: str) -> None:
         for turn in turns:
