@@ -78,7 +78,7 @@ class DeadLettered(StagebellError):
 class CallCycleError(StagebellError):
     """Agents wait for each other in a circle; `cycle` names them, the first one again at the end."""
 
-    def __init__(self, cycle: Sequence[AgentId]) -> None:
+    def __init__(self, cycle: Sequence[AgentId | str]) -> None:
         path = " → ".join(str(agent) for agent in cycle)
         super().__init__(
             f"the call would never be answered, its agents wait for each other: {path}. "

@@ -20,7 +20,6 @@ class Capabilities:
         any_object: messages are handed over as they are; types need no registration and have no size.
         custom_subscriptions: subscriptions of other classes than AutoGen's two are taken.
         cancels_calls: a token reaches the handler of a call.
-        finds_circles: calls that wait for each other end in `CallCycleError`.
     """
 
     context_variables: bool = True
@@ -30,7 +29,6 @@ class Capabilities:
     any_object: bool = True
     custom_subscriptions: bool = True
     cancels_calls: bool = True
-    finds_circles: bool = True
 
     def meets(self, needs: dict[str, bool]) -> bool:
         """True when it declares all of this.
@@ -55,7 +53,6 @@ OVER_A_SERVER = Capabilities(
     any_object=False,
     custom_subscriptions=False,
     cancels_calls=False,
-    finds_circles=False,
 )
 
 TOLD_AS = {
@@ -66,7 +63,6 @@ TOLD_AS = {
     "any_object": "A message type must be registered where it is sent",
     "custom_subscriptions": "a class with a matching rule of its own is refused",
     "cancels_calls": "does not yet reach a handler in another process",
-    "finds_circles": "across workers a call can still wait",
 }
 """The words of README.md or docs/compatibility.md by which users learn that a runtime cannot do this."""
 

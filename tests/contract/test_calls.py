@@ -224,7 +224,6 @@ async def test_other_messages_wait_until_the_whole_turn_has_ended(runtime: Any, 
     assert seen == ["first", "back", "first ended", "second"]
 
 
-@pytest.mark.needs(finds_circles=True)
 async def test_agents_that_would_wait_for_each_other_get_an_error(runtime: Any, start: Any) -> None:
     """Two roots, A calls B while B calls A: one call ends in CallCycleError, and both roots come back."""
     started: set[str] = set()

@@ -188,6 +188,20 @@ class Hopper(Recorder):
         return Count(count=answer.count + 1)
 
 
+class Passer(Recorder):
+    """Calls on, along a path of agents of any type ("type/key")."""
+
+    @rpc
+    async def on_hop(self, message: Hop, ctx: MessageContext) -> Count:
+        self.next_for("anybody")
+        if message.pause:
+            await asyncio.sleep(message.pause)
+        if not message.to:
+            return Count(count=1)
+        answer: Count = await self.send_message(Hop(to=message.to[1:]), AgentId.from_str(message.to[0]))
+        return Count(count=answer.count + 1)
+
+
 class Troubled(Recorder):
     """Gets into trouble on demand, after it has changed its state and published."""
 
@@ -279,10 +293,20 @@ async def bound_callee(runtime: AgentRuntime) -> None:
     await runtime.add_subscription(TypeSubscription("counter", "counter"))
 
 
+def passers(name: str) -> Setup:
+    """One type of agents that call on."""
+
+    async def register(runtime: AgentRuntime) -> None:
+        await Passer.register(runtime, name, Passer)
+
+    return register
+
+
 Setup = Callable[[AgentRuntime], Awaitable[None]]
 SETUPS: dict[str, Setup] = {
     "audit": audit,
     "troubles": troubles,
     "bound": bound,
     "bound_callee": bound_callee,
+    **{name: passers(name) for name in ("first", "second", "third")},
 }

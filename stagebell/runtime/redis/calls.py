@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from asyncio import CancelledError, Future, Task
+from collections.abc import Iterator
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from stagebell.messages.codec import unpack
 from stagebell.messages.envelope import Envelope
 from stagebell.messages.ids import call_id, turn_id
 from stagebell.messages.registry import Encoded
+from stagebell.runtime.redis.circles import Place
 from stagebell.runtime.redis.replies import OpenCall
 from stagebell.runtime.redis.requests import Delivery, ReplyTo
 from stagebell.runtime.redis.results import CallReply
@@ -61,6 +63,12 @@ class TurnCalls:
             if head == own and (k in self._joined or (not k and self._calls_in_memory)):
                 return k or "-"
         return None
+
+    def awaited(self) -> Iterator[Place]:
+        """The calls that wait for their replies, as far as the server has taken them."""
+        for k, call in self.open.items():
+            if call.keys is not None and (entry_id := self.entry_ids.get(k)) and not call.answer.done():
+                yield Place(call.keys.tag, entry_id, call.turn_id)
 
     @property
     def _calls_in_memory(self) -> bool:
@@ -130,7 +138,10 @@ class TurnCalls:
         # Not before the journal has answered: the state that earlier ones left has to be loaded first.
         self._joined.add(k)
         if self._turn.turn is not None:
-            self._services.dispatcher.look_again(self._turn.turn.activation)
+            activation = self._turn.turn.activation
+            self._services.dispatcher.look_again(activation)
+            if activation.mailbox and not activation.hosted.reentrant:
+                self._services.find_circles(activation)
 
     async def ask(self, k: str, *, first: bool = False) -> None:
         """Send call k if it was not sent yet, and take its reply if there is one."""

@@ -25,6 +25,7 @@ NAMES = (
     "register",
     "release",
     "renew",
+    "ring",
     "send",
     "withdraw",
 )

@@ -22,6 +22,7 @@ from stagebell.runtime.redis.client import Client
 from stagebell.runtime.redis.commit_order import CommitOrder
 from stagebell.runtime.redis.ears import Stream
 from stagebell.runtime.redis.fanout import EventsPartition
+from stagebell.runtime.redis.inquiries import Inquiries
 from stagebell.runtime.redis.keys import EventsKeys, LeasedKeys, ProcessKeys
 from stagebell.runtime.redis.lease_thread import LeaseThread
 from stagebell.runtime.redis.membership import describe_member
@@ -71,6 +72,7 @@ class Node:
         )
         self.services.passivation = Passivation(self.services)
         self.bound = BoundTypes(self.services, namespace, self.client.membership)
+        self.inquiries = Inquiries(self.services)
         self._url = url
         self._namespace = namespace
         self._storage = DurableStorage(self.services)
@@ -92,6 +94,8 @@ class Node:
         """Connect; see `Client.open`."""
         await self.client.open()
         self.services.on_lost = self._partition_lost
+        self.services.find_circles = self.inquiries.ask_at_once
+        self._receiver.on_inquiry = self.inquiries.hear
         self._receiver.on_free = lambda tag, by_stop: self._ownership.given_up(tag, by_stop=by_stop)
         self.client.ears.add(Stream(self._process.bell, self._receiver.hear, trim=True))
         self.client.link.on_restored.append(self._restored)
@@ -101,6 +105,7 @@ class Node:
     async def work(self) -> None:
         """Claim partitions, and look after everything, from now on."""
         self._ownership.start()
+        self.inquiries.start()
         chores = self.client.upkeep.chores
         chores += [self.bound.look, self._poll_calls, self._audit, self._look_for_loss]
         chores.append(self.services.passivation.look)
@@ -119,6 +124,7 @@ class Node:
     async def close(self, *, abrupt: bool = False) -> None:
         """Give everything up and disconnect."""
         self.services.stopping = True
+        await self.inquiries.close()
         if not abrupt and self.client.link.connected:
             try:
                 async with asyncio.timeout(self.services.settings.stop_grace + 1.0):

@@ -146,6 +146,14 @@ class Scripts(TurnScripts):
             values += (keys.tag, turn_id, agent, envelope)
         return self.run(results.read_fanout, "EVALSHA", SHA["fanout"], len(names), *names, *values)
 
+    def ring(self, keys: LeasedKeys, *, kind: str, entry_id: str, turn_id: str, payload: bytes) -> asyncio.Future[bool]:
+        """Ring the bell of whoever owns these keys, about one message in their inbox. False: nobody owns them."""
+        return self.run(
+            results.read_flag,
+            *("EVALSHA", SHA["ring"], 1, keys.own),
+            *(self.keys.bell_head, kind, keys.tag, entry_id, turn_id, payload),
+        )
+
     # ---- the process
 
     def beat(

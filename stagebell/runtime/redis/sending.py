@@ -7,6 +7,7 @@ from typing import Any
 
 from autogen_core import AgentId, CancellationToken, DropMessage, TopicId
 
+from stagebell.messages.ids import new_message_id, turn_id
 from stagebell.runtime.engine.immediate import is_immediate
 from stagebell.runtime.engine.turn import Turn, current_turn
 from stagebell.runtime.engine.watched import context_of
@@ -64,9 +65,11 @@ class Sending(States):
         turn = self._durable_turn()
         if turn is not None:
             return await turn.calls.call(encoded, recipient, sender, token)
-        return await node.client.transport.call(
-            encoded, recipient, sender=sender, token=token, message_id=message_id, chain=_lineage(current_turn.get())
-        )
+        caller, message_id = current_turn.get(), message_id or new_message_id()
+        with node.inquiries.called(caller, turn_id(message_id, str(recipient))):
+            return await node.client.transport.call(
+                encoded, recipient, sender=sender, token=token, message_id=message_id, chain=_lineage(caller)
+            )
 
     async def publish_message(
         self,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from autogen_core import AgentId, TopicId
 
+from stagebell.runtime.engine.activation import Activation
 from stagebell.runtime.engine.catalog import Catalog
 from stagebell.runtime.engine.clock import Clock
 from stagebell.runtime.engine.dispatch import Dispatcher
@@ -58,3 +59,4 @@ class Services:
     stopping: bool = False
     on_publish_error: Callable[[BaseException], None] = lambda error: None
     on_lost: Callable[[Owned], None] = lambda partition: None
+    find_circles: Callable[[Activation], None] = lambda activation: None

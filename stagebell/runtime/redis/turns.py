@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import logging
 from asyncio import CancelledError, Future
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from typing import Any, cast
 
 from autogen_core import AgentId, TopicId
@@ -33,6 +33,7 @@ from stagebell.messages.registry import Encoded
 from stagebell.runtime.engine.snapshots import load_into, state_of
 from stagebell.runtime.engine.turn import Entry, Turn
 from stagebell.runtime.redis.calls import TurnCalls
+from stagebell.runtime.redis.circles import Place
 from stagebell.runtime.redis.endings import TurnEnding
 from stagebell.runtime.redis.outbox import Outbox
 from stagebell.runtime.redis.partition import Partition
@@ -83,6 +84,10 @@ class DurableTurn(TurnEnding):
     def calling(self) -> bool:
         """True while a call of this turn waits for its reply."""
         return self._calls is not None and bool(self._calls.open)
+
+    def awaited(self) -> Iterator[Place]:
+        """The calls of this turn that wait for their replies, as far as the server has taken them."""
+        return self._calls.awaited() if self._calls is not None else iter(())
 
     def admitted_by(self, turn: Turn) -> bool:
         """True when this message descends from a call that `turn` awaits."""

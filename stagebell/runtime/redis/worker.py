@@ -37,6 +37,7 @@ class Receiver:
         self._services = services
         self._passed_over: set[tuple[str, str]] = set()
         self.on_free: Callable[[str, bool], None] = lambda tag, by_stop: None
+        self.on_inquiry: Callable[[str, Fields], None] = lambda kind, fields: None
 
     def accept(self, partition: Partition, entry_id: str, turn_id: str, agent: str, raw: bytes) -> DurableTurn:
         """A message was read: put it into its agent's mailbox, or settle it when it cannot be handled."""
@@ -113,6 +114,8 @@ class Receiver:
         if activation.barred and message.answers:
             look_again(services, activation)
         services.dispatcher.enqueue(activation, entry)
+        if not hosted.reentrant and activation.top is not None:
+            services.find_circles(activation)
 
     def _lives_elsewhere(self, partition: Partition, agent: AgentId) -> bool:
         place = self._services.directory.place(agent)
@@ -146,6 +149,8 @@ class Receiver:
                     )
             case b"rep":
                 self._hear_reply(fields)
+            case b"inq" | b"circle" as kind:
+                self.on_inquiry(kind.decode(), fields)
             case b"free":
                 self.on_free(fields[b"p"].decode(), fields.get(b"w") == b"stop")
             case _:

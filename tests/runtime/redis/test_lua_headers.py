@@ -59,6 +59,7 @@ REQUESTS: dict[str, Callable[[Scripts], Any]] = {
     "fanout": lambda s: s.fanout(
         EventsKeys("headers"), token="tok", entry_id="entry_id", deliveries=[OUT], dead_letter="reason"
     ),
+    "ring": lambda s: s.ring(A, kind="kind", entry_id="entry_id", turn_id="turn_id", payload=b"payload"),
     "beat": lambda s: s.beat(worker="worker", described={"field": "value"}, expires_ms=1, now="now"),
     "probe": lambda s: s.probe(["command"]),
     "register": lambda s: s.register([("set", "field", "value")]),
