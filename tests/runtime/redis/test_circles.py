@@ -37,7 +37,7 @@ class Calls:
         passed: set[tuple[Place, Place]] = set()
         while on_the_way:
             inquiry = on_the_way.pop()
-            if (inquiry.at, inquiry.first) in passed:
+            if (inquiry.at, inquiry.first) in passed and inquiry.at != inquiry.asker:
                 continue
             passed.add((inquiry.at, inquiry.first))
             here = inquiry.at.tag
