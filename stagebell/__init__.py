@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from stagebell import errors, testing
     from stagebell.errors import StagebellError
+    from stagebell.runtime.engine.deferred import DeferredReply, defer_reply
     from stagebell.runtime.engine.immediate import immediate
     from stagebell.runtime.engine.migrations import migrates
     from stagebell.runtime.engine.options import agent_options
@@ -20,12 +21,14 @@ if TYPE_CHECKING:
     from stagebell.runtime.redis.runtime import RedisRuntime
 
 __all__ = [
+    "DeferredReply",
     "LocalRuntime",
     "Publisher",
     "RedisRuntime",
     "Settings",
     "StagebellError",
     "agent_options",
+    "defer_reply",
     "errors",
     "immediate",
     "migrates",
@@ -33,12 +36,14 @@ __all__ = [
 ]
 
 _MODULES = {
+    "DeferredReply": "stagebell.runtime.engine.deferred",
     "LocalRuntime": "stagebell.runtime.local.runtime",
     "Publisher": "stagebell.runtime.redis.publisher",
     "RedisRuntime": "stagebell.runtime.redis.runtime",
     "Settings": "stagebell.runtime.ops.settings",
     "StagebellError": "stagebell.errors",
     "agent_options": "stagebell.runtime.engine.options",
+    "defer_reply": "stagebell.runtime.engine.deferred",
     "immediate": "stagebell.runtime.engine.immediate",
     "migrates": "stagebell.runtime.engine.migrations",
 }

@@ -9,6 +9,8 @@
     ├── RuntimeNotRunning     (also RuntimeError)             the runtime was stopped or not started
     ├── RemoteHandlerError    a handler elsewhere raised an exception whose class is not loaded here
     ├── NonDeterministicReplay a turn that ran again made other calls than before
+    ├── DeferredReplyError    (also RuntimeError)             a reply cannot be deferred, or given, here
+    │   └── AlreadyAnswered   the call was answered before, or nobody knows of it
     ├── UnknownAgentType      (also LookupError)              no such agent type in this runtime
     ├── AlreadyRegistered     (also ValueError)               the agent type or agent exists
     ├── SubscriptionError     (also ValueError)               it exists, is unknown, or cannot be stored
@@ -127,6 +129,22 @@ class NonDeterministicReplay(StagebellError):
         )
         self.agent = str(agent)
         self.call = call
+
+
+class DeferredReplyError(StagebellError, RuntimeError):
+    """A reply cannot be deferred, or given, here."""
+
+
+class AlreadyAnswered(DeferredReplyError):
+    """The call was answered before, or nobody knows of it; `id` is that of its handle."""
+
+    def __init__(self, agent: AgentId | str, id: str) -> None:
+        super().__init__(
+            f"{agent} cannot answer call {id}: it was answered before, or nobody knows of it (the turn that deferred "
+            "its reply failed, or has not ended yet)"
+        )
+        self.agent = str(agent)
+        self.id = id
 
 
 class UnknownAgentType(StagebellError, LookupError):

@@ -28,6 +28,8 @@ from autogen_core import (
 )
 from pydantic import BaseModel
 
+from stagebell import DeferredReply, defer_reply
+
 COLLECTORS = 5
 LARGE = "x" * 2_000_000
 FILES, DONE, EVENTS, ALARMS = "files", "done", "events", "alarms"
@@ -262,6 +264,72 @@ class Slow(Recorder):
         return Measured(number=message.number, noted=noted, pid=os.getpid())
 
 
+class Question(BaseModel):
+    """A call that the desk answers later."""
+
+    number: int = 1
+
+
+class Inquire(BaseModel):
+    """A call to somebody who asks the desk."""
+
+    desk: str
+
+
+class Settle(BaseModel):
+    """Tells the desk to answer all that is open; it says how many that were."""
+
+
+class Desk(Recorder):
+    """Answers later."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: dict[str, int] = {}
+
+    @rpc
+    async def on_question(self, message: Question, ctx: MessageContext) -> Count | None:
+        self.open[defer_reply()] = message.number
+        self.next_for("questions")
+        return None
+
+    @rpc
+    async def on_settle(self, message: Settle, ctx: MessageContext) -> Count:
+        answered, self.open = self.open, {}
+        for handle, number in answered.items():
+            await DeferredReply(handle).answer(Count(count=number * 10))
+            await self.publish_message(
+                Noted(sender=self.id.key, number=self.next_for("answers")), TopicId(DONE, "desk")
+            )
+        return Count(count=len(answered))
+
+    async def save_state(self) -> Mapping[str, Any]:
+        return {**await super().save_state(), "open": self.open}
+
+    async def load_state(self, state: Mapping[str, Any]) -> None:
+        await super().load_state(state)
+        self.open = dict(state["open"])
+
+
+class Inquirer(Recorder):
+    """Asks the desk, and waits for its answer."""
+
+    @rpc
+    async def on_inquire(self, message: Inquire, ctx: MessageContext) -> Count:
+        number = self.next_for(message.desk)
+        answer: Count = await self.send_message(Question(number=number), AgentId("desk", message.desk))
+        self.sent["answered"] = answer.count
+        return answer
+
+
+async def desks(runtime: AgentRuntime) -> None:
+    """Agents that answer later, and those that ask them."""
+    await Desk.register(runtime, "desk", Desk)
+    await Inquirer.register(runtime, "inquirer", Inquirer)
+    await Tally.register(runtime, "tally", Tally)
+    await runtime.add_subscription(TypeSubscription(DONE, "tally"))
+
+
 async def troubles(runtime: AgentRuntime) -> None:
     """Agents that get into trouble, or are slow."""
     await Hopper.register(runtime, "hopper", Hopper)
@@ -306,6 +374,7 @@ Setup = Callable[[AgentRuntime], Awaitable[None]]
 SETUPS: dict[str, Setup] = {
     "audit": audit,
     "troubles": troubles,
+    "desks": desks,
     "bound": bound,
     "bound_callee": bound_callee,
     **{name: passers(name) for name in ("first", "second", "third")},

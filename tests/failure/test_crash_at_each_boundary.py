@@ -27,7 +27,7 @@ import pytest
 from autogen_core import AgentId, TopicId
 
 from stagebell import Publisher, RedisRuntime
-from tests.failure.agents import FILES, SETUPS, Count, File, Hop, Measure, Measured
+from tests.failure.agents import FILES, SETUPS, Count, File, Hop, Inquire, Measure, Measured, Settle
 from tests.failure.crashes import Moment, Victim
 from tests.failure.view import View
 from tests.support.servers import Server, available_kinds
@@ -74,6 +74,14 @@ async def _there_and_back(publisher: Publisher) -> Any:
     return reply.count
 
 
+async def _answered_later(publisher: Publisher) -> Any:
+    """A turn waits for a reply that its callee puts off, until another turn of the callee gives it."""
+    asked = asyncio.create_task(publisher.call(Inquire(desk="a"), AgentId("inquirer", "a")))
+    while (await publisher.call(Settle(), AgentId("desk", "a"))).count == 0:
+        await asyncio.sleep(0.01)  # the question has not arrived
+    return (await asked).count
+
+
 def _kept(heard: dict[str, list[int]], **sent: int) -> dict[str, Any]:
     return {"heard": heard, "sent": sent}
 
@@ -96,6 +104,17 @@ STORIES = {
         4,
         {"hopper": {"a": _kept({}, anybody=2), "b": _kept({}, anybody=2)}},
         least=8,
+    ),
+    "a reply that comes later": Story(
+        "desks",
+        _answered_later,
+        10,
+        {
+            "inquirer": {"a": _kept({}, a=1, answered=10)},
+            "desk": {"a": {**_kept({}, questions=1, answers=1), "open": {}}},
+            "tally": {"desk": _kept({"a": [1]})},
+        },
+        least=7,
     ),
 }
 

@@ -57,3 +57,24 @@ def test_the_shop_is_a_module_with_a_setup(tmp_path: Path) -> None:
         "asyncio.run(main())\n"
     )
     assert run(program) == "order 7 at eu\n"
+
+
+def test_the_desk_answers_when_it_was_told_to(tmp_path: Path) -> None:
+    (tmp_path / "desk.py").write_text(programs()[2])
+    program = tmp_path / "main.py"
+    program.write_text(
+        "import asyncio\n"
+        "from autogen_core import AgentId\n"
+        "from stagebell import LocalRuntime\n"
+        "from desk import Decision, Desk, Request\n"
+        "async def main():\n"
+        "    async with LocalRuntime() as runtime:\n"
+        "        await Desk.register(runtime, 'desk', Desk)\n"
+        "        desk = AgentId('desk', 'one')\n"
+        "        asked = asyncio.create_task(runtime.send_message(Request(what='tea'), desk))\n"
+        "        await asyncio.sleep(0)\n"
+        "        await runtime.send_message(Decision(what='tea', granted=True), desk)\n"
+        "        print(await asked)\n"
+        "asyncio.run(main())\n"
+    )
+    assert run(program) == "True\n"

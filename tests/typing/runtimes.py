@@ -5,7 +5,7 @@ from typing import Any, assert_type
 from autogen_core import AgentId, AgentRuntime, TopicId
 from autogen_core.models import ChatCompletionClient
 
-from stagebell import LocalRuntime, Publisher, RedisRuntime, StagebellError, errors
+from stagebell import DeferredReply, LocalRuntime, Publisher, RedisRuntime, StagebellError, defer_reply, errors
 from stagebell.testing import ScriptedModel
 
 
@@ -46,6 +46,13 @@ async def the_redis_runtime_has_the_same_protocol() -> None:
 async def a_publisher_needs_no_agents() -> None:
     async with Publisher("redis://localhost", namespace="orders") as publisher:
         assert_type(publisher, Publisher)
+
+
+async def a_handle_is_text(handle: DeferredReply) -> None:
+    assert_type(defer_reply(), DeferredReply)
+    assert_type(DeferredReply.parse("id:type/key").agent, AgentId)
+    assert_type(await handle.answer("any message"), None)
+    assert_type(await handle.fail(ValueError()), None)
 
 
 def errors_belong_to_one_tree(error: errors.Undeliverable) -> StagebellError:

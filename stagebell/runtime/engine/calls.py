@@ -48,6 +48,8 @@ def _turns_of(call: Turn | Entry) -> list[Turn]:
         return [call]
     if call.turn is not None:
         return [call.turn]
+    if call.reply is not None and call.reply.done():  # answered, and its caller is about to learn it
+        return []
     if call.activation is None or call.parent is None:
         return []
     return _blocking(call.activation, call.parent)

@@ -14,10 +14,11 @@ from autogen_core.logging import AgentConstructionExceptionEvent
 
 from stagebell.errors import AlreadyRegistered, UnknownAgentType
 from stagebell.runtime.engine.activation import Activation
+from stagebell.runtime.engine.deferred import RepliesInMemory
 from stagebell.runtime.engine.events import event_logger
 from stagebell.runtime.engine.migrations import StateForm, state_form
 from stagebell.runtime.engine.options import options_of
-from stagebell.runtime.engine.ports import Storage
+from stagebell.runtime.engine.ports import LaterReplies, Storage
 from stagebell.runtime.engine.retiring import close_logged
 
 logger = logging.getLogger("autogen_core")
@@ -29,6 +30,8 @@ Factory = Callable[..., Agent | Awaitable[Agent]]
 
 class HostedType:
     """An agent type that this process can run."""
+
+    later: LaterReplies
 
     def __init__(self, name: str, factory: Factory | None, expected_class: type | None) -> None:
         options = options_of(expected_class)
@@ -52,10 +55,11 @@ class HostedType:
 
 
 class Catalog:
-    """All agent types of one runtime."""
+    """All agent types of one runtime; `later` keeps the calls to agents in memory whose replies come later."""
 
-    def __init__(self, runtime: AgentRuntime) -> None:
+    def __init__(self, runtime: AgentRuntime, later: RepliesInMemory) -> None:
         self._runtime = runtime
+        self.later = later
         self.types: dict[str, HostedType] = {}
 
     def add_factory(self, name: str, factory: Factory, expected_class: type | None) -> HostedType:
@@ -70,6 +74,7 @@ class Catalog:
                 f"agent type {name!r} already exists in this runtime: give the second one another name"
             )
         hosted = self.types[name] = HostedType(name, factory, expected_class)
+        hosted.later = self.later
         return hosted
 
     async def add_instance(self, instance: Agent, id: AgentId) -> HostedType:
@@ -82,6 +87,7 @@ class Catalog:
         hosted = self.types.get(id.type)
         if hosted is None:
             hosted = HostedType(id.type, None, type(instance))
+            hosted.later = self.later
         elif id.key in hosted.live:
             raise AlreadyRegistered(f"agent {id} already exists in this runtime")
         elif hosted.factory is not None:

@@ -109,6 +109,7 @@ class Dispatcher:
                     entry, RuntimeNotRunning("the runtime was stopped before the message was handled")
                 )
             activation.mailbox = None
+        self._performer.catalog.later.end(RuntimeNotRunning("the runtime was stopped before the call was answered"))
         self._ready.clear()
         self._look_idle()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from asyncio import CancelledError, get_running_loop, sleep
 from collections.abc import Awaitable, Callable, Sequence
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from typing import Any, TypeVar, cast
 
 from autogen_core import (
@@ -32,6 +32,7 @@ from stagebell.runtime.engine.activation import Activation
 from stagebell.runtime.engine.calls import find_cycle
 from stagebell.runtime.engine.catalog import Catalog, HostedType
 from stagebell.runtime.engine.clock import Clock, SystemClock
+from stagebell.runtime.engine.deferred import RepliesInMemory
 from stagebell.runtime.engine.dispatch import Dispatcher
 from stagebell.runtime.engine.drive import drive
 from stagebell.runtime.engine.events import Events
@@ -39,7 +40,7 @@ from stagebell.runtime.engine.interventions import Interventions
 from stagebell.runtime.engine.outcome import require_handler
 from stagebell.runtime.engine.performer import Performer
 from stagebell.runtime.engine.ports import Delivery
-from stagebell.runtime.engine.turn import Entry, Turn, current_turn
+from stagebell.runtime.engine.turn import LATER, Entry, Turn, current_turn
 from stagebell.runtime.engine.watched import Watched
 
 logger = logging.getLogger("stagebell")
@@ -81,7 +82,7 @@ class Host:
         self._events = Events(self._describe, tracer_provider)
         self._interventions = Interventions(intervention_handlers, self._events)
         self._watcher = Watched(self._events, self._interventions)
-        self._catalog = Catalog(cast(AgentRuntime, self))
+        self._catalog = Catalog(cast(AgentRuntime, self), RepliesInMemory(self._interventions))
         performer = Performer(self._catalog, self._events, self._interventions, self._on_publish_error)
         self._dispatcher = Dispatcher(self._catalog, performer, grace=cancel_grace, warn_after=warn_after)
         self._max_call_depth = max_call_depth
@@ -183,6 +184,8 @@ class Host:
         turn.inline = True
         activation.push_turn(turn)
         result = await drive(self._dispatcher, turn, agent.on_message(message, turn), copy_context())
+        if turn.later is not None:
+            return await self._answered_later(turn, turn.later.result(result), caller, token)
         if result is None:
             require_handler(agent, message, turn)
         return result
@@ -203,7 +206,7 @@ class Host:
         message_id: str | None,
         caller: Turn | None,
     ) -> Any:
-        loop, dispatcher = get_running_loop(), self._dispatcher
+        dispatcher = self._dispatcher
         self._refuse_endless(activation, caller)
         entry = Entry(
             message,
@@ -213,14 +216,33 @@ class Host:
             token=token,
             message_id=message_id,
             parent=caller,
-            reply=loop.create_future(),
+            reply=get_running_loop().create_future(),
         )
         entry.activation = activation
+        self._open_call(entry)
+        dispatcher.enqueue(activation, entry)
+        return await self._outcome_of(entry)
+
+    async def _answered_later(
+        self, turn: Turn, result: Any, caller: Turn | None, token: CancellationToken | None
+    ) -> Any:
+        """The outcome of a call whose turn ran here, and ended without an answer."""
+        if result is not LATER or turn.later is None:
+            return result
+        entry = Entry(None, Context(), token=token, parent=caller, reply=get_running_loop().create_future())
+        self._open_call(entry)
+        turn.later.keep(entry)
+        return await self._outcome_of(entry)
+
+    def _open_call(self, entry: Entry) -> None:
+        caller = entry.parent
         if caller is not None:
             caller.calls = caller.calls or []
             caller.calls.append(entry)
-        dispatcher.link(loop, entry)
-        dispatcher.enqueue(activation, entry)
+        self._dispatcher.link(get_running_loop(), entry)
+
+    async def _outcome_of(self, entry: Entry) -> Any:
+        dispatcher, caller = self._dispatcher, entry.parent
         try:
             assert entry.reply is not None
             return await entry.reply

@@ -12,12 +12,11 @@ from autogen_core import Agent
 from autogen_core.logging import DeliveryStage, MessageKind
 from opentelemetry.trace import SpanKind
 
-from stagebell.errors import CantHandle
 from stagebell.runtime.engine.catalog import Catalog
 from stagebell.runtime.engine.events import Events
 from stagebell.runtime.engine.interventions import Interventions
 from stagebell.runtime.engine.outcome import RuntimeRequest, handle, require_handler, set_error, set_result
-from stagebell.runtime.engine.turn import Entry, Turn
+from stagebell.runtime.engine.turn import LATER, Entry, Turn
 
 logger = logging.getLogger("autogen_core")
 
@@ -53,7 +52,9 @@ class Performer:
                 result = await self._handle_observed(turn, entry)
             else:
                 result = await handle(agent, entry.message, turn)
-            if entry.is_rpc and self._interventions.active and not isinstance(entry.message, RuntimeRequest):
+            if turn.later is not None:
+                result = turn.later.result(result)
+            elif entry.is_rpc and self._interventions.active and not isinstance(entry.message, RuntimeRequest):
                 result = await self._interventions.on_response(result, activation.id, entry.sender)
         except BaseException as error:
             await self._failed(turn, entry, error)
@@ -71,13 +72,15 @@ class Performer:
 
     def settle(self, turn: Turn, agent: Agent, entry: Entry, result: Any) -> None:
         """Answer the caller, if there is one."""
-        if result is None and entry.is_rpc:
-            try:
+        try:
+            if turn.later is not None:
+                result = turn.later.result(result)
+            elif result is None and entry.is_rpc:
                 require_handler(agent, entry.message, turn)
-            except CantHandle as error:
-                set_error(entry.reply, error)
-                return
-        set_result(entry.reply, result)
+        except BaseException as error:
+            set_error(entry.reply, error)
+            return
+        self._answer(turn, entry, result)
 
     def settle_error(self, turn: Turn, entry: Entry, error: BaseException) -> None:
         """Give the caller its error, or report that of a publish."""
@@ -115,11 +118,21 @@ class Performer:
         return result
 
     async def _succeeded(self, turn: Turn, entry: Entry, result: Any) -> None:
-        if entry.receipt is not None and (committed := entry.receipt.commit(turn, result)) is not None:
+        if (
+            result is not LATER
+            and entry.receipt is not None
+            and (committed := entry.receipt.commit(turn, result)) is not None
+        ):
             await committed
-        set_result(entry.reply, result)
+        self._answer(turn, entry, result)
         if entry.delivery is not None:
             entry.delivery.delivered(None)
+
+    def _answer(self, turn: Turn, entry: Entry, result: Any) -> None:
+        if result is LATER and turn.later is not None:
+            turn.later.keep(entry)
+        else:
+            set_result(entry.reply, result)
 
     async def _failed(self, turn: Turn, entry: Entry, error: BaseException) -> None:
         self._events.failed(entry.message, turn.activation.id, error)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from stagebell.runtime.engine.activation import Activation
-    from stagebell.runtime.engine.turn import Turn
+    from stagebell.runtime.engine.turn import Entry, Turn
 
 
 class Receipt(Protocol):
@@ -54,4 +54,48 @@ class Storage(Protocol):
 
     async def load(self, activation: Activation) -> None:
         """Bring the stored state into the agent that was just made."""
+        ...
+
+
+class Later(Protocol):
+    """What a turn keeps once its reply was deferred."""
+
+    @property
+    def id(self) -> str:
+        """Tells the call from the agent's others."""
+        ...
+
+    def result(self, result: Any) -> Any:
+        """What the turn, whose handler returned `result`, answers now; `turn.LATER` when the caller is to wait on.
+
+        Raises:
+            DeferredReplyError: the handler returned something although it deferred its reply.
+            BaseException: what the caller was to get.
+        """
+        ...
+
+    def keep(self, entry: Entry) -> None:
+        """The turn has ended with `turn.LATER`."""
+        ...
+
+
+class LaterReplies(Protocol):
+    """Replies that come later than the end of the turn that handled the call; see `deferred`."""
+
+    def defer(self, turn: Turn) -> str:
+        """The reply to the call that `turn` handles comes later; returns the call's id.
+
+        Raises:
+            DeferredReplyError: this turn can have no such reply.
+        """
+        ...
+
+    async def answer(self, turn: Turn, id: str, message: Any, error: BaseException | None) -> None:
+        """Answer a call of `turn`'s agent, from inside of `turn`.
+
+        Raises:
+            AlreadyAnswered: it was answered, or nobody knows of it.
+            DeferredReplyError: the turn has no effects any more.
+            UnregisteredType, MessageTooLarge: the message cannot travel.
+        """
         ...

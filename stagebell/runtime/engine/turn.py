@@ -10,19 +10,23 @@ import uuid
 from asyncio import Future, Task
 from collections.abc import Coroutine
 from contextvars import Context, ContextVar
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from autogen_core import AgentId, CancellationToken, MessageContext, MessageHandlerContext, TopicId
 
 if TYPE_CHECKING:
     from stagebell.runtime.engine.activation import Activation
-    from stagebell.runtime.engine.ports import Delivery, Receipt
+    from stagebell.runtime.engine.ports import Delivery, Later, Receipt
 
 current_turn: ContextVar[Turn | None] = ContextVar("stagebell_turn", default=None)
 
 # AutoGen keeps the agent of the running handler (for DefaultTopicId and for its logs) in a context variable of its own
 # and offers a context manager to set it; a turn has a context of its own, so setting the variable is enough.
 handling_agent = cast("ContextVar[AgentId]", vars(MessageHandlerContext)["_MESSAGE_HANDLER_CONTEXT"])
+
+
+LATER: Final = object()
+"""In the place of a turn's result: its caller waits on, a later turn answers (see `deferred`)."""
 
 
 class Entry:
@@ -92,6 +96,7 @@ class Turn(MessageContext):
     task: Task[Any] | None = None
     reply: Future[Any] | None = None
     receipt: Receipt | None = None
+    later: Later | None = None
     depth: int = 0
     closed: bool = False
     cancelled: bool = False

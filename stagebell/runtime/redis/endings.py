@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from asyncio import Future
+from asyncio import Future, get_running_loop
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +19,8 @@ from stagebell.runtime.engine.activation import Activation
 from stagebell.runtime.engine.snapshots import state_of
 from stagebell.runtime.engine.turn import Turn
 from stagebell.runtime.redis.calls import TurnCalls
+from stagebell.runtime.redis.effects import Effect, Mark, set_mark
+from stagebell.runtime.redis.later import DeferredCall
 from stagebell.runtime.redis.outbox import Outbox
 from stagebell.runtime.redis.partition import Partition
 from stagebell.runtime.redis.requests import NO_REPLY, NOTHING_OPEN, Delivery, LeftOpen, Nested, ReplyTo
@@ -87,7 +89,7 @@ class TurnEnding(ABC):
         self._nested: Nested | None = None
         self._parent: TurnEnding | None = None
         self._outbox: Outbox | None = None
-        self._outputs: Sequence[Delivery] = ()
+        self._outputs: Sequence[Delivery | Effect] = ()
         self._state = b""
         self._reply = b""
 
@@ -104,10 +106,28 @@ class TurnEnding(ABC):
         """True when somebody waits for the outcome."""
         return bool(self._reply_to.mode)
 
+    @property
+    def outbox(self) -> Outbox:
+        """What leaves with the commit; most turns have none."""
+        if self._outbox is None:
+            self._outbox = Outbox(self._services, self.turn_id)
+        return self._outbox
+
     def _encode_reply(self, result: Any) -> bytes:
+        if self.turn is not None and isinstance(self.turn.later, DeferredCall):
+            return self._put_off(self.turn.later)
         if not self._reply_to.mode:
             return b""
         return self._services.wire.reply(result, id=self.envelope.id, sender=self.agent)
+
+    def _put_off(self, later: DeferredCall) -> bytes:
+        """The reply was deferred: what the turn answers after all, or nothing but a mark."""
+        if later.answer is not None:
+            return later.answer if self._reply_to.mode else b""
+        mark = Mark(self.envelope.id, str(self.agent), self.envelope.sender, self._reply_to)
+        self.outbox.put(set_mark(self.fence.keys, self.turn_id, mark))
+        self._services.deferring[self.turn_id] = get_running_loop().create_future()
+        return b""
 
     def _send_commit(self) -> None:
         order = self._services.commit_order
@@ -126,7 +146,7 @@ class TurnEnding(ABC):
 
     def find_recipients(self) -> bool:
         """Look up who gets what the turn published; False when a place is not known."""
-        outputs = self._outbox.deliveries() if self._outbox is not None else ()
+        outputs = self._outbox.outputs() if self._outbox is not None else ()
         self._outputs = outputs or ()
         return outputs is not None
 
@@ -166,7 +186,7 @@ class TurnEnding(ABC):
             version=None if self._nested is not None else self._version,
             state=self._state,
             nested=self._nested,
-            reply_to=self._reply_to,
+            reply_to=self._reply_to if self._reply else NO_REPLY,
             reply=self._reply,
             outputs=self._outputs,
             known_replies=calls.known_replies if calls is not None else 0,
@@ -181,6 +201,8 @@ class TurnEnding(ABC):
         return LeftOpen(tuple(self._calls.open), self._services.replies.stream.key)
 
     def _answered(self) -> None:
+        if self._services.deferring and (deferring := self._services.deferring.pop(self.turn_id, None)):
+            deferring.set_result(None)
         if self._stored is not None and self._stored.keeps and self._nested is None:
             self._stored.answered()
 

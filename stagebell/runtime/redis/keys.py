@@ -44,7 +44,8 @@ class LeasedKeys:
     """The keys of what one worker at a time owns: an inbox and all that its turns write.
 
     `tag` tells them apart. `own` ownership, `hold` agents whose turn still runs at a former owner,
-    `inbox` unconsumed messages, `run` attempts of started turns, `ids` agents with state, `dlq` dead letters.
+    `inbox` unconsumed messages, `run` attempts of started turns, `ids` agents with state, `dlq` dead letters, `later`
+    calls whose reply comes later.
     """
 
     tag: str
@@ -54,6 +55,7 @@ class LeasedKeys:
     run: str = field(init=False, compare=False, repr=False)
     ids: str = field(init=False, compare=False, repr=False)
     dlq: str = field(init=False, compare=False, repr=False)
+    later: str = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         _name_keys(self, f"sb:{{{self.tag}}}:", inbox="in")
@@ -76,7 +78,7 @@ class LeasedKeys:
 
 
 def _name_keys(keys: LeasedKeys, head: str, *, inbox: str) -> None:
-    for name in ("own", "hold", "run", "ids", "dlq"):
+    for name in ("own", "hold", "run", "ids", "dlq", "later"):
         object.__setattr__(keys, name, head + name)
     object.__setattr__(keys, "inbox", head + inbox)
 
@@ -195,6 +197,7 @@ LIFETIMES: tuple[Lifetime, ...] = (
     _lives(_LEASED, "sp:.*", "hash", "until the turn's commit"),
     _lives(_LEASED, "d:.*", "string", "the window in which a repeated send is recognised", expires=True),
     _lives(_LEASED, "dlq", "stream", "until an operator requeues or discards the entry"),
+    _lives(_LEASED, "later", "hash", "a field until the call is answered"),
     _lives(rf"{_NS}:w:{_NS}", "bell", "stream", "half an hour to an hour after the last ring", expires=True),
     _lives(rf"{_NS}:c:{_NS}", "rep", "stream", "half an hour to an hour after the last reply", expires=True),
     _lives(_NS, "reg", "hash", "for ever: types, subscriptions and wire names of the namespace"),

@@ -24,6 +24,7 @@ from stagebell.runtime.redis.ears import Stream
 from stagebell.runtime.redis.fanout import EventsPartition
 from stagebell.runtime.redis.inquiries import Inquiries
 from stagebell.runtime.redis.keys import EventsKeys, LeasedKeys, ProcessKeys
+from stagebell.runtime.redis.later import DurableReplies
 from stagebell.runtime.redis.lease_thread import LeaseThread
 from stagebell.runtime.redis.membership import describe_member
 from stagebell.runtime.redis.ownership import Ownership
@@ -76,6 +77,7 @@ class Node:
         self._url = url
         self._namespace = namespace
         self._storage = DurableStorage(self.services)
+        self._later = DurableReplies(self.services)
         self._receiver = Receiver(self.services)
         self._leases = LeaseThread(url, namespace, self.client.name, settings, self._lease_lost)
         self._ownership = Ownership(
@@ -149,6 +151,7 @@ class Node:
             await self.bound.host(hosted.name)
         else:
             hosted.storage = self._storage
+            hosted.later = self._later
             await self._ownership.host(hosted)
         self.client.membership.own_types.add(hosted.name)
         self._leases.describe(self._description())

@@ -1,4 +1,4 @@
-"""What a turn publishes: it waits here and leaves with the turn's commit."""
+"""What a turn publishes, and what else it does with its commit: it waits here and leaves with that."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from autogen_core import AgentId, TopicId
 
 from stagebell.messages.ids import output_id, turn_id
 from stagebell.messages.registry import Encoded
+from stagebell.runtime.redis.effects import Effect
 from stagebell.runtime.redis.requests import Delivery
 
 if TYPE_CHECKING:
@@ -25,14 +26,16 @@ class Published(NamedTuple):
 
 
 class Outbox:
-    """The publishes of one turn, in order."""
+    """The publishes and other effects of one turn, in order; `answered` are the calls that it answers later."""
 
-    __slots__ = ("_services", "_turn_id", "published")
+    __slots__ = ("_effects", "_services", "_turn_id", "answered", "published")
 
     def __init__(self, services: Services, turn_id: str) -> None:
         self._services = services
         self._turn_id = turn_id
+        self._effects: list[Effect] = []
         self.published: list[Published] = []
+        self.answered: set[str] = set()
 
     def add(self, message: Any, encoded: Encoded, topic: TopicId, sender: AgentId | None) -> None:
         """Publish with the commit; what is sent is the message as it is now."""
@@ -40,9 +43,16 @@ class Outbox:
         envelope = self._services.wire.publication(encoded, id=id, topic=topic, sender=sender)
         self.published.append(Published(id, topic, envelope, message, sender))
 
-    def deliveries(self) -> list[Delivery] | None:
-        """The messages for agents that live in the server, by what is known now; None: `find_places` first."""
-        found: list[Delivery] = []
+    def put(self, *effects: Effect) -> None:
+        """Let this happen with the commit."""
+        self._effects += effects
+
+    def outputs(self) -> list[Delivery | Effect] | None:
+        """The commit's effects, and messages for agents that live in the server, by what is known now.
+
+        None: `find_places` first.
+        """
+        found: list[Delivery | Effect] = list(self._effects)
         for published in self.published:
             for agent in self._recipients(published, bound=False):
                 place = self._services.directory.place(agent)

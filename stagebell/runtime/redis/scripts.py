@@ -95,6 +95,10 @@ class Scripts(TurnScripts):
         """Version and data of an agent's stored state."""
         return self.run(results.read_state, "HMGET", key, "v", "d")
 
+    def mark(self, keys: LeasedKeys, turn_id: str) -> asyncio.Future[bytes | None]:
+        """What is kept of a call whose reply comes later; None when it is answered, or was never put off."""
+        return self.run(as_is, "HGET", keys.later, turn_id)
+
     def registry(self) -> asyncio.Future[list[bytes]]:
         """All fields of the registry, names and values in turn."""
         return self.run(as_is, "HGETALL", self.keys.reg)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from asyncio import Future
 from collections.abc import Callable
 from contextvars import Context
 from dataclasses import dataclass, field
@@ -52,6 +53,7 @@ class Services:
     passivation: Passivation = field(init=False)
     context: Context = field(default_factory=Context)
     partitions: dict[str, Owned] = field(default_factory=dict[str, Owned])
+    deferring: dict[str, Future[None]] = field(default_factory=dict[str, Future[None]])  # commits that defer a reply
     calling: dict[str, DurableTurn] = field(default_factory=dict[str, "DurableTurn"])
     bound_here: frozenset[str] = frozenset()
     alone: asyncio.Lock = field(default_factory=asyncio.Lock)

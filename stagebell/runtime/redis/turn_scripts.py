@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from stagebell.runtime.redis import results
 from stagebell.runtime.redis.connection import Arg
+from stagebell.runtime.redis.effects import Effect
 from stagebell.runtime.redis.requests import NO_REPLY, NOTHING_OPEN, Delivery, LeftOpen, Nested, ReplyTo, Turn
 from stagebell.runtime.redis.results import CallReply, EndReply
 from stagebell.runtime.redis.script_calls import SHA, ScriptCalls, as_is, version_arg
@@ -60,7 +61,7 @@ class TurnScripts(ScriptCalls):
         nested: Nested | None = None,
         reply_to: ReplyTo = NO_REPLY,
         reply: bytes = b"",
-        outputs: Sequence[Delivery] = (),
+        outputs: Sequence[Delivery | Effect] = (),
         known_replies: int = 0,
         known_savepoints: int = 0,
         registry_version: int | None = None,
@@ -73,7 +74,7 @@ class TurnScripts(ScriptCalls):
                 turn: do not check).
             state: the new state; empty when unchanged.
             reply: the envelope for `reply_to`.
-            outputs: messages that leave with the commit.
+            outputs: messages that leave with the commit, and effects that it has.
         """
         keys, turn_id = turn.keys, turn.turn_id
         mode = "nested" if nested else "plain" if version is None else "root"

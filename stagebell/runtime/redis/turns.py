@@ -35,7 +35,6 @@ from stagebell.runtime.engine.turn import Entry, Turn
 from stagebell.runtime.redis.calls import TurnCalls
 from stagebell.runtime.redis.circles import Place
 from stagebell.runtime.redis.endings import TurnEnding
-from stagebell.runtime.redis.outbox import Outbox
 from stagebell.runtime.redis.partition import Partition
 from stagebell.runtime.redis.pausing import bar, pause
 from stagebell.runtime.redis.requests import Nested, ReplyTo
@@ -258,6 +257,4 @@ class DurableTurn(TurnEnding):
 
     def publish(self, message: Any, encoded: Encoded, topic: TopicId, sender: AgentId | None) -> None:
         """Publish with the commit."""
-        if self._outbox is None:
-            self._outbox = Outbox(self._services, self.turn_id)
-        self._outbox.add(message, encoded, topic, sender)
+        self.outbox.add(message, encoded, topic, sender)

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from stagebell.errors import OutcomeUnknown, ServerError, ServerUnavailable, Undeliverable
 from stagebell.messages.codec import unpack
 from stagebell.runtime.redis.directory import Directory
+from stagebell.runtime.redis.effects import read_mark
 from stagebell.runtime.redis.link import Link
 from stagebell.runtime.redis.membership import Membership
 from stagebell.runtime.redis.replies import OpenCall, Replies
@@ -20,6 +21,7 @@ logger = logging.getLogger("stagebell")
 
 _PERIOD = 0.5
 _OLD = 2.0
+_DEFERRED = 5.0
 
 Chore = Callable[[], Awaitable[None]]
 
@@ -73,6 +75,7 @@ class CallsWatch:
         self._replies = replies
         self._settings = settings
         self._gone: set[str] = set()
+        self._looked: dict[str, float] = {}  # calls whose reply comes later
 
     async def look(self) -> None:
         """One round."""
@@ -106,12 +109,16 @@ class CallsWatch:
             call.answer.set_result(unpack(failure))
 
     async def _check_still_there(self, field: str, call: OpenCall) -> None:
-        """A request that is gone was answered with the same step; a reply that has not come by now is lost."""
+        """A request that is gone was answered with the same step, or its reply comes later; else the reply is lost."""
         entry_id = self._replies.entry_ids.get(field)
-        if not entry_id or call.keys is None:
+        if not entry_id or call.keys is None or self._has_looked(field):
             return
         if await self._link.ask("XRANGE", call.keys.inbox, entry_id, entry_id):
             self._gone.discard(field)
+            return
+        if await self._is_deferred(call):
+            self._gone.discard(field)
+            self._looked[field] = asyncio.get_running_loop().time()
             return
         if field not in self._gone:
             self._gone.add(field)
@@ -126,3 +133,22 @@ class CallsWatch:
                     f"{text}: perhaps the message id was used for an earlier call, or the server lost writes"
                 )
             )
+
+    async def _is_deferred(self, call: OpenCall) -> bool:
+        keys = call.keys
+        if keys is None:
+            return False
+        stored = await self._link.submit(lambda scripts: scripts.mark(keys, call.turn_id), mortal=True)
+        mark = read_mark(stored) if stored is not None else None
+        return mark is not None and mark.reply_to == call.reply
+
+    def _has_looked(self, field: str) -> bool:
+        """A reply that comes later may take days: do not look twice a second whether it still will."""
+        looked = self._looked.get(field)
+        if looked is None:
+            return False
+        if asyncio.get_running_loop().time() - looked < _DEFERRED:
+            return True
+        for known in [known for known in self._looked if known == field or known not in self._replies.open]:
+            del self._looked[known]
+        return False

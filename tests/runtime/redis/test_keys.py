@@ -68,7 +68,7 @@ def test_a_worker_that_could_be_taken_for_a_partition_is_refused() -> None:
 
 
 ALL_KEYS = [
-    *(getattr(PARTITION, n) for n in ("own", "hold", "inbox", "run", "ids", "dlq")),
+    *(getattr(PARTITION, n) for n in ("own", "hold", "inbox", "run", "ids", "dlq", "later")),
     *(PARTITION.state("a\nb"), PARTITION.journal("T"), PARTITION.savepoints("T"), PARTITION.marker("T")),
     *(getattr(PROCESS, n) for n in ("own", "hold", "inbox", "run", "dlq", "bell")),
     *(getattr(EVENTS, n) for n in ("own", "hold", "inbox", "run", "dlq")),

@@ -8,17 +8,19 @@
 --         | {'BADKEY', key} | {'BADARGS'}
 -- Touches keys that are found only here and so not declared: bells (bell_head..owner..'}:bell'), and the streams of
 -- workers that wait for calls left open (named by an argument or by the caller's journal).
+-- An output is a message, or by the first character of its tag one of the effects of lib/effects.
 --
 -- mode root: the agent's state is checked and written; plain: an agent without state, nothing checked or written;
 -- nested: the state goes to the parent turn's savepoint `field`, version '' = do not check. State '' = unchanged.
 -- FENCED: a zombie, or an agent that a former owner still holds. DUP: the input is gone, by an earlier commit or
--- because the server lost it. STALE: memory is behind the state, or the store behind memory. Version of an agent =
--- number of its root commits.
+-- because the server lost it. STALE: memory is behind the state, or the store behind memory, or an effect was had by
+-- another turn. Version of an agent = number of its root commits.
 --@include checks
 --@include fence
 --@include entry
 --@include bell
 --@include answer
+--@include effects
 local mode, turn, n_left = ARGV[5], ARGV[4], tonumber(ARGV[20])
 local n_out = n_left and tonumber(ARGV[21 + n_left])
 local modes = {root = ARGV[6] ~= '', plain = true, nested = true}
@@ -38,7 +40,14 @@ if version ~= ARGV[17] then return refuse({'STALE_REGISTRY', version}) end
 if mode == 'root' and v == '0' then expect(KEYS[8], 'set') end
 expect(KEYS[5], 'hash')
 local open, replies = open_call(ARGV[9], KEYS[9], ARGV[10])
-for i = 12, #KEYS, 2 do expect(KEYS[i], 'stream') end
+for i = 1, n_out do
+  local key, a = 10 + 2 * i, 18 + n_left + 4 * i
+  if not is_effect(ARGV[a]) then
+    expect(KEYS[key], 'stream')
+  elseif not may_happen(KEYS[key], KEYS[key + 1], ARGV[a], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3]) then
+    return refuse({'STALE', v})
+  end
+end
 local left = {}
 for i = 1, n_left do left[i] = ARGV[20 + i] end
 if bad then return refuse() end
@@ -59,6 +68,7 @@ forget(KEYS[6], KEYS[7], turn, left, ARGV[19])
 answer(ARGV[9], KEYS[9], KEYS[10], ARGV[10], ARGV[12], ARGV[13], ARGV[11], ARGV[18], open, replies)
 for i = 1, n_out do
   local key, a = 10 + 2 * i, 18 + n_left + 4 * i
-  deliver(KEYS[key], KEYS[key + 1], ARGV[18], ARGV[a], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3])
+  local put = is_effect(ARGV[a]) and happen or deliver
+  put(KEYS[key], KEYS[key + 1], ARGV[18], ARGV[a], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3])
 end
 return {'OK', v}
