@@ -289,14 +289,6 @@ async def test_a_handle_is_text(desk: Any) -> None:
     await asyncio.wait_for(call, 5)
 
 
-@pytest.mark.parametrize("text", ["", "x", "x:y", ":a/b", "0 0:a/b"])
-def test_what_is_no_handle_is_refused(text: str) -> None:
-    with pytest.raises(ValueError):
-        DeferredReply(text)
-    with pytest.raises(ValueError):
-        Handles.model_validate({"one": text})
-
-
 class ChangesReplies(DefaultInterventionHandler):
     async def on_response(self, message: Any, *, sender: AgentId, recipient: AgentId | None) -> Any:
         if isinstance(message, Answer) and message.text == "drop":
