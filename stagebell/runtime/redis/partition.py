@@ -5,29 +5,32 @@ What holds at all times
       from the dead (see `audit`).
     - Messages are handed on in the order of the inbox. A bell that carries a message is used only when nothing before
       it is missing, which its `q` (the entry before it) tells; else the inbox is read.
-    - At most `credit` messages are in memory; the rest is read when half of them are done.
+    - At most `credit` messages are in memory; the rest is read when half of them are done. What must not wait for that
+      is read early (`lookahead`), and passed over when its place in the inbox comes.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
+
+from autogen_core import AgentId
 
 from stagebell.runtime.engine.activation import Activation
 from stagebell.runtime.redis.keys import LeasedKeys
 from stagebell.runtime.redis.link import Link
+from stagebell.runtime.redis.lookahead import EntryId, LookAhead, after, may_be_call, parse_entry_id
 from stagebell.runtime.redis.results import InboxEntry
 
 logger = logging.getLogger("stagebell")
-
-EntryId = tuple[int, int]
 
 
 class Incoming(Protocol):
     """A message of this partition that is in memory."""
 
     turn_id: str
+    agent: AgentId
 
     def forget(self) -> None:
         """It is not ours to run any more; if its turn is open, nothing of it will be committed."""
@@ -77,12 +80,6 @@ Accept = Callable[["Partition", str, str, str, bytes], Incoming]
 Leave = Callable[[Activation], None]
 
 
-def parse_entry_id(text: str) -> EntryId:
-    """An entry id as numbers, which order as the server orders them."""
-    time, _, number = text.partition("-")
-    return int(time), int(number)
-
-
 class Partition:
     """One owned partition.
 
@@ -101,11 +98,21 @@ class Partition:
         self._link = link
         self._accept = accept
         self._leave = leave
-        self._credit = credit
-        self._last: EntryId = (0, 0)
+        self.credit = credit
+        self.last: EntryId = (0, 0)
         self._more = True
         self._reading = False
-        self._generation = 0
+        self.generation = 0  # grows when what is being read is not wanted any more
+        self._ahead = LookAhead(self, link)
+
+    @property
+    def full(self) -> bool:
+        """True when no more messages are taken in the order of the inbox."""
+        return len(self.pending) >= self.credit
+
+    def in_memory(self) -> Iterator[AgentId]:
+        """The agents of the messages in memory."""
+        return (message.agent for message in self.pending.values())
 
     @property
     def busy(self) -> bool:
@@ -124,18 +131,22 @@ class Partition:
         if not self.owned or self.draining or entry_id in self.pending:
             return
         if self._reading or self._more:
-            self._more = True  # what is being read now may have been asked for before this entry came
-            self._read_on()
+            self._read_later(envelope)  # what is being read now may have been asked for before this entry came
             return
         id = parse_entry_id(entry_id)
-        if id <= self._last:
+        if id <= self.last:
             return
-        missed = bool(before) and parse_entry_id(before) > self._last
-        if missed or envelope is None or len(self.pending) >= self._credit:
-            self._more = True
-            self._read_on()
+        missed = bool(before) and parse_entry_id(before) > self.last
+        if missed or envelope is None or self.full:
+            self._read_later(envelope)
             return
         self._take(entry_id, id, turn_id, agent, envelope)
+
+    def _read_later(self, envelope: bytes | None) -> None:
+        self._more = True
+        self._read_on()
+        if may_be_call(envelope):
+            self._ahead.look_for_calls()
 
     def read(self) -> None:
         """Read on from the inbox when there may be more and there is room for it."""
@@ -145,16 +156,16 @@ class Partition:
     def done(self, entry_id: str) -> None:
         """A message was consumed."""
         self.pending.pop(entry_id, None)
-        if self._more and len(self.pending) <= self._credit // 2:
+        if self._more and len(self.pending) <= self.credit // 2:
             self._read_on()
 
     def _read_on(self) -> None:
-        if self._reading or not self.owned or self.draining or len(self.pending) >= self._credit:
+        if self._reading or not self.owned or self.draining or self.full:
             return
         self._reading, self._more = True, False
-        room = self._credit - len(self.pending)
-        start = "-" if self._last == (0, 0) else f"({self._last[0]}-{self._last[1]}"
-        generation = self._generation
+        room = self.credit - len(self.pending)
+        start = after(self.last)
+        generation = self.generation
         self._link.run(
             lambda scripts: scripts.read(self.keys.inbox, start, room),
             lambda answer: self._read(answer, room, generation),
@@ -162,7 +173,7 @@ class Partition:
 
     def _read(self, answer: BaseException | Sequence[InboxEntry], room: int, generation: int) -> None:
         self._reading = False
-        if generation != self._generation:  # asked for before everything was forgotten
+        if generation != self.generation:  # asked for before everything was forgotten
             self._read_on()
             return
         if isinstance(answer, BaseException):
@@ -174,8 +185,8 @@ class Partition:
         for entry_id, turn_id, agent, envelope in answer:
             id = parse_entry_id(entry_id)
             if entry_id in self.pending:
-                self._last = max(self._last, id)
-            elif id > self._last:
+                self.last = max(self.last, id)
+            elif id > self.last:
                 self._take(entry_id, id, turn_id, agent, envelope)
         if len(answer) >= room:
             self._more = True
@@ -183,9 +194,18 @@ class Partition:
             self.careful = False
         if self._more:
             self._read_on()
+            self._ahead.look_for_calls()
+
+    def holds(self, entry: InboxEntry) -> bool:
+        """True when the message is in memory."""
+        return entry.entry_id in self.pending
+
+    def take_early(self, entry: InboxEntry) -> None:
+        """Hand a message on that lies beyond the credit."""
+        self.pending[entry.entry_id] = self._accept(self, *entry)
 
     def _take(self, entry_id: str, id: EntryId, turn_id: str, agent: str, envelope: bytes) -> None:
-        self._last = id
+        self.last = id
         # In line before it is handed on: a message that cannot be run is settled at once.
         self.pending[entry_id] = self._accept(self, entry_id, turn_id, agent, envelope)
 
@@ -201,7 +221,7 @@ class Partition:
         if length == len(self.pending) or not self.owned or self.draining:
             return
         if length > len(self.pending):
-            self._link.run(lambda scripts: scripts.read(self.keys.inbox, "-", self._credit), self._compare)
+            self._link.run(lambda scripts: scripts.read(self.keys.inbox, "-", self.credit), self._compare)
         else:
             self._more = True
             self._read_on()
@@ -210,7 +230,7 @@ class Partition:
         # Not in a coroutine: until that went on, messages that `entries` shows could be consumed.
         if isinstance(entries, BaseException) or not self.owned or self.draining:
             return
-        known = [entry.entry_id for entry in entries if parse_entry_id(entry.entry_id) <= self._last]
+        known = [entry.entry_id for entry in entries if parse_entry_id(entry.entry_id) <= self.last]
         returned = [entry_id for entry_id in known if entry_id not in self.pending]
         if returned:
             logger.warning("%s: %s is back, the server lost writes: reading again", self.keys.inbox, returned[0])
@@ -218,6 +238,8 @@ class Partition:
         else:
             self._more = True
             self._read_on()
+            self._ahead.look_for_calls()
+            self._ahead.relieve()
 
     def start_over(self) -> None:
         """Forget what is in memory and read the inbox again; the token stays."""
@@ -225,14 +247,15 @@ class Partition:
         self._read_again()
 
     def _read_again(self) -> None:
-        self._generation += 1
-        self._last, self._more = (0, 0), True
+        self.generation += 1
+        self.last, self._more = (0, 0), True
+        self._ahead.start_over()
         self._read_on()
 
     def drain(self) -> None:
         """Take no more messages, and let those go that were not started; the inbox keeps them."""
         self.draining = True
-        self._generation += 1  # what a read under way brings comes after what is let go here
+        self.generation += 1  # what a read under way brings comes after what is let go here
         for message in list(self.pending.values()):
             message.forget_unless_started()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+from autogen_core import AgentId
 
 from stagebell.runtime.redis.keys import PartitionKeys
 from stagebell.runtime.redis.link import Link
@@ -25,13 +26,22 @@ class Reading:
         self.forgotten: list[str] = []
         self.partition = Partition(self.keys, "token", link, self.accept, lambda activation: None, credit=credit)
 
-    def add(self, *turns: str) -> None:
+    def add(self, *turns: str, agent: str = "x", chain: str = "") -> None:
+        head = '{"v":1,"id":"i","type":"T","kind":"send","to":"reader/x"'
+        envelope = f'{head},"chain":["{chain}"],"data":1}}'
         for turn in turns:
-            self.server.xadd(self.keys.inbox, {"m": turn, "a": "reader/x", "e": "{}"})
+            fields = {"m": turn, "a": f"reader/{agent}", "e": envelope if chain else "{}"}
+            self.server.xadd(self.keys.inbox, fields)
+
+    def consume(self, turn: str) -> None:
+        """What is done with a message that was handed on."""
+        (entry_id,) = (id for id, message in self.partition.pending.items() if message.turn_id == turn)
+        self.server.xdel(self.keys.inbox, entry_id)
+        self.partition.done(entry_id)
 
     def accept(self, partition: Partition, entry_id: str, turn_id: str, agent: str, envelope: bytes) -> Message:
         self.handed_on.append(turn_id)
-        return Message(self, partition, entry_id, turn_id)
+        return Message(self, partition, entry_id, turn_id, agent)
 
     async def has_handed_on(self, *turns: str) -> None:
         await eventually(lambda: self.handed_on == list(turns), within=3)
@@ -40,11 +50,12 @@ class Reading:
 class Message:
     """Not started until the test says so."""
 
-    def __init__(self, reading: Reading, partition: Partition, entry_id: str, turn_id: str) -> None:
+    def __init__(self, reading: Reading, partition: Partition, entry_id: str, turn_id: str, agent: str) -> None:
         self.reading = reading
         self.partition = partition
         self.entry_id = entry_id
         self.turn_id = turn_id
+        self.agent = AgentId.from_str(agent)
 
     def forget(self) -> None:
         self.reading.forgotten.append(self.turn_id)
@@ -120,3 +131,44 @@ async def test_a_bell_is_used_only_when_nothing_before_it_is_missing(
     (three, _) = reading.server.xrevrange(reading.keys.inbox, count=1)[0]
     reading.partition.heard(three.decode(), two.decode(), "three", "reader/x", b"{}")
     assert reading.handed_on == ["one", "two", "three"]  # at once, without a read
+
+
+async def test_calls_from_turns_are_read_beyond_the_credit(server: Server, namespace: str, link: Link) -> None:
+    """Else a turn that holds the credit up might wait for one of them."""
+    reading = Reading(server, link, namespace, credit=2)
+    reading.add("one", "two", "three")
+    reading.add("called", chain="caller.0.0")
+    reading.partition.read()
+    await reading.has_handed_on("one", "two", "called")
+    reading.add("four")
+    reading.add("called again", chain="caller.0.1")
+    (four, _), (called, _) = reading.server.xrange(reading.keys.inbox)[-2:]
+    reading.partition.heard(called.decode(), four.decode(), "called again", "reader/x", b'"chain":')
+    await reading.has_handed_on("one", "two", "called", "called again")
+    for turn in ("called", "one", "two"):
+        reading.consume(turn)
+    await reading.has_handed_on("one", "two", "called", "called again", "three")
+    for turn in ("called again", "three"):
+        reading.consume(turn)
+    await reading.has_handed_on("one", "two", "called", "called again", "three", "four")
+
+
+async def test_when_few_agents_hold_all_the_credit_messages_of_others_are_read(
+    server: Server, namespace: str, link: Link
+) -> None:
+    reading = Reading(server, link, namespace, credit=10)
+    reading.add(*(f"slow {number}" for number in range(12)), agent="slow")
+    reading.add(*(f"quick {number}" for number in range(10)), agent="quick")
+    reading.partition.read()
+    first = [f"slow {number}" for number in range(10)]
+    await reading.has_handed_on(*first)
+    await reading.partition.audit()
+    some = [f"quick {number}" for number in range(8)]
+    await reading.has_handed_on(*first, *some)
+    for turn in some:
+        reading.consume(turn)
+    await reading.partition.audit()
+    await reading.has_handed_on(*first, *some, "quick 8", "quick 9")
+    for turn in first:
+        reading.consume(turn)
+    await reading.has_handed_on(*first, *some, "quick 8", "quick 9", "slow 10", "slow 11")

@@ -1,0 +1,93 @@
+"""A partition that has more messages than it may hold in memory: nothing waits for ever, and nothing for no reason."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from autogen_core import AgentId, MessageContext
+
+from stagebell import Publisher, RedisRuntime
+from stagebell.runtime.redis.keys import PartitionKeys
+from tests.support.agents import Ask, Doing, Note, agent, echo, host
+from tests.support.servers import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.integration
+
+
+def backlog(server: Server, namespace: str, agent_type: str) -> int:
+    return int(server.client().xlen(PartitionKeys(namespace, agent_type, 0).inbox))  # type: ignore[arg-type]
+
+
+async def test_a_call_that_comes_back_is_let_in_though_it_lies_beyond_the_credit(
+    server: Server, namespace: str
+) -> None:
+    go_on = asyncio.Event()
+
+    async def a(me: Doing, message: Ask, ctx: MessageContext) -> Any:
+        if message.text == "first":
+            await go_on.wait()
+            return await me.call("b")
+        return message.text
+
+    async def b(me: Doing, message: Ask, ctx: MessageContext) -> Any:
+        return await me.call("a", "back")
+
+    async with (
+        RedisRuntime(server.url, namespace=namespace, partitions=1) as runtime,
+        Publisher(server.url, namespace=namespace) as publisher,
+    ):
+        await host(runtime, "a", a)
+        await host(runtime, "b", b)
+        first = asyncio.create_task(publisher.call(Ask(text="first"), agent("a")))
+        await eventually(lambda: backlog(server, namespace, "a") == 1)
+        others = [asyncio.create_task(publisher.call(Ask(text="other"), agent("a"))) for _ in range(300)]
+        await eventually(lambda: backlog(server, namespace, "a") == 301, within=10)
+        go_on.set()
+        async with asyncio.timeout(20):
+            assert await first == "back"
+            assert await asyncio.gather(*others) == ["other"] * 300
+
+
+async def test_partitions_whose_credit_is_used_up_do_not_wait_for_each_other(server: Server, namespace: str) -> None:
+    """Everything in memory of one waits for an agent that calls into the other, and the other way round."""
+    go_on = asyncio.Event()
+
+    async def cross(me: Doing, message: Ask, ctx: MessageContext) -> Any:
+        if not message.text:
+            return "leaf"
+        await go_on.wait()
+        return await me.call(AgentId(message.text, "leaf"))
+
+    async with (
+        RedisRuntime(server.url, namespace=namespace, partitions=1, read_credit=3) as runtime,
+        Publisher(server.url, namespace=namespace) as publisher,
+    ):
+        calls: list[asyncio.Task[Any]] = []
+        for name, other in (("p", "q"), ("q", "p")):
+            await host(runtime, name, cross)
+            calls += [asyncio.create_task(publisher.call(Ask(text=other), agent(name))) for _ in range(10)]
+        await eventually(lambda: backlog(server, namespace, "p") == backlog(server, namespace, "q") == 10)
+        go_on.set()
+        async with asyncio.timeout(20):
+            assert await asyncio.gather(*calls) == ["leaf"] * 20
+
+
+async def test_agents_are_not_starved_by_one_that_is_slow(server: Server, namespace: str) -> None:
+    go_on = asyncio.Event()
+
+    async def slow(me: Doing, message: Note, ctx: MessageContext) -> None:
+        await go_on.wait()
+
+    async with (
+        RedisRuntime(server.url, namespace=namespace, partitions=1, read_credit=4) as runtime,
+        Publisher(server.url, namespace=namespace) as publisher,
+    ):
+        await host(runtime, "mixed", echo, slow)
+        for _ in range(8):
+            await publisher.send(Note(), agent("mixed", "slow"))
+        async with asyncio.timeout(20):
+            assert await publisher.call(Ask(text="quick"), agent("mixed", "quick")) == "quick"
+        go_on.set()
