@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from stagebell.runtime.engine.immediate import immediate
     from stagebell.runtime.engine.migrations import migrates
     from stagebell.runtime.engine.options import agent_options
+    from stagebell.runtime.engine.retry import Retry
     from stagebell.runtime.local.runtime import LocalRuntime
     from stagebell.runtime.ops.settings import Settings
     from stagebell.runtime.redis.publisher import Publisher
@@ -25,6 +26,7 @@ __all__ = [
     "LocalRuntime",
     "Publisher",
     "RedisRuntime",
+    "Retry",
     "Settings",
     "StagebellError",
     "agent_options",
@@ -40,6 +42,7 @@ _MODULES = {
     "LocalRuntime": "stagebell.runtime.local.runtime",
     "Publisher": "stagebell.runtime.redis.publisher",
     "RedisRuntime": "stagebell.runtime.redis.runtime",
+    "Retry": "stagebell.runtime.engine.retry",
     "Settings": "stagebell.runtime.ops.settings",
     "StagebellError": "stagebell.errors",
     "agent_options": "stagebell.runtime.engine.options",

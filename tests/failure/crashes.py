@@ -26,7 +26,7 @@ Moment = Literal["before", "after"]
 KILLED = 9
 PATIENCE = 5.0  # seconds for an answer of the server
 
-_OF_TURNS = ("begin", "call", "commit", "fail", "send", "fanout", "withdraw")
+_OF_TURNS = ("begin", "call", "retry", "commit", "fail", "send", "fanout", "withdraw")
 _SHAS = {SCRIPTS[name].sha.encode(): name for name in _OF_TURNS}
 
 _forks = multiprocessing.get_context("forkserver")

@@ -5,6 +5,7 @@ In which order effects are written, for one turn:
     1. begin    when the handler waits for something: the attempt is counted, nothing else
     2. call     each call leaves when it is made: request into the callee's inbox and into the turn's journal,
                 one script; a turn that runs again finds it there and does not send it again
+    2b. retry   when the handler of a published message raised: the failure is counted, the input stays
     3. what the handler does outside of the runtime: whenever it does it, so before 4, and again in another attempt
     4. commit   one script, all or nothing: new state, publishes into their inboxes, reply (to the journal of the
                 calling turn, or to the client), removal of the input, journal and attempts
@@ -27,7 +28,7 @@ import pytest
 from autogen_core import AgentId, TopicId
 
 from stagebell import Publisher, RedisRuntime
-from tests.failure.agents import FILES, SETUPS, Count, File, Hop, Inquire, Measure, Measured, Settle
+from tests.failure.agents import ALARMS, FILES, SETUPS, Count, File, Hop, Inquire, Measure, Measured, Settle, Trouble
 from tests.failure.crashes import Moment, Victim
 from tests.failure.view import View
 from tests.support.servers import Server, available_kinds
@@ -51,6 +52,7 @@ class Story:
         ask: sends everything and returns the reply of the last call.
         reply: what it must be.
         states: of every agent at the end.
+        letters: the attempts of each dead letter; those whose worker died come on top.
         least: how many scripts a worker needs for it; a run with fewer has tested nothing.
     """
 
@@ -59,6 +61,7 @@ class Story:
     reply: Any
     states: States
     least: int
+    letters: tuple[int, ...] = ()
 
 
 async def _files(publisher: Publisher) -> Any:
@@ -80,6 +83,14 @@ async def _answered_later(publisher: Publisher) -> Any:
     while (await publisher.call(Settle(), AgentId("desk", "a"))).count == 0:
         await asyncio.sleep(0.01)  # the question has not arrived
     return (await asked).count
+
+
+async def _a_message_that_fails(publisher: Publisher) -> Any:
+    """A publish whose handler raises each time, and one to the same agent that has to wait for its end."""
+    await publisher.publish(Trouble(kind="ValueError", number=1), TopicId(ALARMS, "t"))
+    await publisher.publish(Trouble(kind="none", number=2), TopicId(ALARMS, "t"))
+    reply = await publisher.call(Trouble(kind="none", number=3), AgentId("troubled", "t"))
+    return reply.count
 
 
 def _kept(heard: dict[str, list[int]], **sent: int) -> dict[str, Any]:
@@ -115,6 +126,17 @@ STORIES = {
             "tally": {"desk": _kept({"a": [1]})},
         },
         least=7,
+    ),
+    "a publish that fails": Story(
+        "troubles",
+        _a_message_that_fails,
+        2,
+        {
+            "troubled": {"t": {**_kept({"none": [2, 3]}), "ballast": ""}},
+            "tally": {"trouble": _kept({"t": [2, 3]})},
+        },
+        least=6,
+        letters=(3,),
     ),
 }
 
@@ -156,7 +178,9 @@ class Trial:
     def _check(self, reply: Any) -> None:
         assert reply == self._story.reply
         assert {kind: self._view.states(kind) for kind in self._story.states} == self._story.states
-        assert not self._view.dead_letters()
+        attempts = [int(letter["attempts"]) for letter in self._view.dead_letters()]
+        assert len(attempts) == len(self._story.letters)
+        assert all(n <= found <= n + 1 for n, found in zip(self._story.letters, attempts, strict=True)), attempts
         assert not self._view.left_behind()
         assert not self._view.against_the_list()
 

@@ -42,6 +42,7 @@ class HostedType:
         self.state_form: StateForm | None = None if expected_class is None else state_form(expected_class)
         self.process_bound = options.process_bound or factory is None
         self.interleaved = options.concurrency == "interleaved" or factory is None
+        self.retry = None if self.process_bound else options.retry
         self.reentrant = options.reentrancy == "chain"
         self.storage: Storage | None = None
         self.live: dict[str, Activation] = {}

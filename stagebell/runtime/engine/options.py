@@ -8,11 +8,14 @@ from typing import Any, Literal, TypeVar, cast, get_args
 
 from autogen_core import BaseAgent, ClosureAgent
 
+from stagebell.runtime.engine.retry import Retry
+
 Concurrency = Literal["serial", "interleaved"]
 Reentrancy = Literal["chain", "forbid"]
 AgentClass = TypeVar("AgentClass", bound=type)
 
 _ATTRIBUTE = "__stagebell_options__"
+_SHORTLY = Retry()
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,7 @@ class AgentOptions:
         process_bound: the agent lives in the process that registered it and never moves.
         state_version: the version of the states that the class writes and reads.
         state_type: what they are called; empty for the name of the class.
+        retry: how published messages are tried again; None: they are not.
     """
 
     concurrency: Concurrency = "serial"
@@ -32,6 +36,7 @@ class AgentOptions:
     process_bound: bool = False
     state_version: int = 1
     state_type: str = ""
+    retry: Retry | None = _SHORTLY
 
 
 def agent_options(
@@ -41,6 +46,7 @@ def agent_options(
     process_bound: bool = False,
     state_version: int = 1,
     state_type: str | None = None,
+    retry: Retry | None = _SHORTLY,
 ) -> Callable[[AgentClass], AgentClass]:
     """Class decorator that says how agents of the class are run.
 
@@ -52,6 +58,8 @@ def agent_options(
         state_version: the version of what `save_state` returns, from 1 on; see `migrates`.
         state_type: what stored states of the class are called, by default the name of the class; with the former
             name, a class that was renamed reads its old states.
+        retry: how a published message whose handler raised is tried again on `RedisRuntime`; None: it goes to the dead
+            letters at once, as it does for process-bound agents in any case. `LocalRuntime` tries nothing again.
 
     Returns:
         The decorator; it returns the class it was given.
@@ -66,7 +74,7 @@ def agent_options(
     check_version(state_version, "state_version")
     if state_type is not None and (not isinstance(cast(object, state_type), str) or not state_type.strip()):
         raise ValueError(f"state_type must be a name, got {state_type!r}")
-    options = AgentOptions(concurrency, reentrancy, process_bound, state_version, state_type or "")
+    options = AgentOptions(concurrency, reentrancy, process_bound, state_version, state_type or "", retry)
 
     def decorate(cls: AgentClass) -> AgentClass:
         setattr(cls, _ATTRIBUTE, options)
@@ -85,10 +93,10 @@ def options_of(cls: type[Any] | None) -> AgentOptions:
     declared: object = getattr(cls, _ATTRIBUTE, None)
     if isinstance(declared, AgentOptions):
         if declared.process_bound:
-            return replace(declared, concurrency="interleaved")
+            return replace(declared, concurrency="interleaved", retry=None)
         return declared
     if issubclass(cls, ClosureAgent) or _belongs_to_agentchat(cls):
-        return AgentOptions("interleaved", "chain", True)
+        return AgentOptions("interleaved", "chain", True, retry=None)
     return AgentOptions()
 
 

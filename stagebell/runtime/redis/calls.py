@@ -45,6 +45,7 @@ class TurnCalls:
     def __init__(self, services: Services, turn: DurableTurn) -> None:
         self.open: dict[str, OpenCall] = {}
         self.entry_ids: dict[str, str] = {}
+        self.failed: list[str] = []  # those whose recorded reply is a failure
         self.known_replies = 0
         self.known_savepoints = 0
         self._services = services
@@ -125,7 +126,10 @@ class TurnCalls:
             own.ensure_begun()
             await self.ask(k, first=True)
             self._let_in(k)
-            return await services.awaiting.answer(answer, token)
+            outcome = await services.awaiting.answer(answer, token)
+            if outcome.kind == "failure":
+                self.failed.append(k)
+            return outcome
         finally:
             answer.cancel()  # if it is still open: whoever has adopted it must let it go
             self._joined.discard(k)

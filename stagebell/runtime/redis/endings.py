@@ -29,7 +29,7 @@ from stagebell.runtime.redis.results import EndReply
 from stagebell.runtime.redis.scripts import Scripts
 from stagebell.runtime.redis.services import Services
 from stagebell.runtime.redis.storage import Stored, stored_of
-from stagebell.runtime.redis.wire import traceback_text
+from stagebell.runtime.redis.wire import reason_text, traceback_text
 
 logger = logging.getLogger("stagebell")
 
@@ -278,17 +278,22 @@ class TurnEnding(ABC):
             logger.error("the turn of %s for message %s was not committed: %s", self.agent, self.envelope.id, error)
             self._partition.start_over()
 
-    def set_aside(self, error: BaseException, *, has_state: bool, dead_letter: str = "", bare: bool = False) -> None:
+    def set_aside(
+        self, error: BaseException, *, has_state: bool, dead_letter: str = "", uncounted: int = 0, bare: bool = False
+    ) -> None:
         """End the turn with a failure: to the caller, when somebody waits, else to the dead letters.
 
         Args:
+            dead_letter: why, in one line, for a message that is to be a dead letter in any case.
+            uncounted: attempts that the server does not know of.
             bare: tell the caller and touch no other key, since one of them is spoilt.
         """
         self._closed = True
         waits = bool(self._reply_to.mode)
         if not waits and not dead_letter:
-            dead_letter = traceback_text(error).strip()[-4000:]
+            dead_letter = reason_text(error)
         failure = self._services.wire.failure(error, id=self.envelope.id, sender=str(self.agent)) if waits else b""
+        traceback = traceback_text(error).strip()[-4000:] if dead_letter else ""
         calls = self._calls
         self._services.link.run(
             lambda scripts: scripts.fail(
@@ -298,6 +303,8 @@ class TurnEnding(ABC):
                 reply_to=self._reply_to,
                 failure=failure,
                 dead_letter=dead_letter,
+                traceback=traceback,
+                uncounted=uncounted,
                 known_savepoints=calls.known_savepoints if calls is not None else 0,
                 left_open=self._left_open(),
                 bare=bare,

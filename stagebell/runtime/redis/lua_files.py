@@ -26,6 +26,7 @@ NAMES = (
     "release",
     "renew",
     "ring",
+    "retry",
     "send",
     "withdraw",
 )

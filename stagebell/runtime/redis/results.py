@@ -9,6 +9,7 @@ CallStatus = Literal[
     "SENT", "PENDING", "REPLY", "FENCED", "GONE", "STALE", "CHANGED", "STALE_REGISTRY", "BADKEY", "BADARGS"
 ]
 EndStatus = Literal["OK", "FENCED", "DUP", "STALE", "STALE_REGISTRY", "BADKEY", "BADARGS"]
+RetryStatus = Literal["OK", "FENCED", "DUP", "BADKEY"]
 SendStatus = Literal["OK", "STALE_REGISTRY", "BUSY", "BADKEY", "BADARGS"]
 FanoutStatus = Literal["OK", "FENCED", "GONE", "STALE_REGISTRY", "BADKEY", "BADARGS"]
 
@@ -70,6 +71,14 @@ class EndReply(NamedTuple):
     version: int = 0
     detail: str = ""
     parent_savepoints: int = 0
+
+
+class RetryReply(NamedTuple):
+    """Outcome of `retry`: how many attempts have failed; `detail` is the key of a wrong type (BADKEY)."""
+
+    status: RetryStatus
+    failures: int = 0
+    detail: str = ""
 
 
 class FanoutReply(NamedTuple):
@@ -135,9 +144,7 @@ def read_call(raw: Sequence[Any]) -> CallReply:
     """The answer of `call`."""
     status: Any = _text(raw[0])
     match status:
-        case "SENT":
-            return CallReply(status, raw[1], raw[2], entry_id=_text(raw[3]))
-        case "PENDING":
+        case "SENT" | "PENDING":
             return CallReply(status, raw[1], raw[2], raw[3], entry_id=_text(raw[4]))
         case "REPLY":
             return CallReply(status, raw[1], raw[2], raw[3], reply=raw[4])
@@ -151,6 +158,14 @@ def read_end(raw: Sequence[Any]) -> EndReply:
     if status in ("STALE_REGISTRY", "BADKEY"):
         return EndReply(status, detail=_text(raw[1]))
     return EndReply(status, int(raw[1]) if len(raw) > 1 else 0, parent_savepoints=raw[2] if len(raw) > 2 else 0)
+
+
+def read_retry(raw: Sequence[Any]) -> RetryReply:
+    """The answer of `retry`."""
+    status: Any = _text(raw[0])
+    if status == "OK":
+        return RetryReply(status, raw[1])
+    return RetryReply(status, detail=_text(raw[1]) if len(raw) > 1 else "")
 
 
 def read_fanout(raw: Sequence[Any]) -> FanoutReply:
@@ -208,5 +223,6 @@ def read_state(raw: Sequence[Any]) -> tuple[int, bytes]:
 
 def read_attempts(raw: Sequence[Any]) -> dict[str, int]:
     """The answer of HGETALL on the attempts of started turns; what a foreign hand wrote there is left out."""
-    pairs = zip(raw[::2], raw[1::2], strict=True)
+    counts = [value.partition(b":")[0] for value in raw[1::2]]
+    pairs = zip(raw[::2], counts, strict=True)
     return {_text_or_empty(turn_id): int(count) for turn_id, count in pairs if count.isdigit() and len(count) < 20}

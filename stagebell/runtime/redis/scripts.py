@@ -4,9 +4,9 @@ A method packs its arguments at once and returns the connection's own future: no
 commits that are ready in one turn of the loop leave as one write. The values are in
 `requests` and `results`.
 
-Every script may be sent again after a lost reply: the answer tells what happened before (`begin` alone
-counts one attempt more). A server that forgot its scripts (SCRIPT FLUSH; a restart ends the connection)
-gets the one it needs again with the command, see `Connection.on_noscript`.
+Every script may be sent again after a lost reply: the answer tells what happened before. A server that forgot its
+scripts (SCRIPT FLUSH; a restart ends the connection) gets the one it needs again with the command, see
+`Connection.on_noscript`.
 
 A key of a wrong type, which only a foreign hand can have written, is answered with BADKEY, or by the
 scripts that answer with numbers as ServerRefused; in either case nothing has been written.
@@ -108,7 +108,7 @@ class Scripts(TurnScripts):
         return self.run(as_is, "HGET", self.keys.reg, "v")
 
     def attempts(self, keys: LeasedKeys) -> asyncio.Future[dict[str, int]]:
-        """How often each unfinished turn was started, by turn id."""
+        """How many workers have started each unfinished turn, by turn id."""
         return self.run(results.read_attempts, "HGETALL", keys.run)
 
     def withdraw(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from asyncio import Future
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import Context
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -58,6 +59,7 @@ class Services:
     bound_here: frozenset[str] = frozenset()
     alone: asyncio.Lock = field(default_factory=asyncio.Lock)
     told: set[str] = field(default_factory=set[str])
+    numbers: Iterator[int] = field(default_factory=itertools.count)
     stopping: bool = False
     on_publish_error: Callable[[BaseException], None] = lambda error: None
     on_lost: Callable[[Owned], None] = lambda partition: None

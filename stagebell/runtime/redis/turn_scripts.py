@@ -1,4 +1,4 @@
-"""The scripts that run a turn, typed: begin, call, and the two ways to end; see `scripts`."""
+"""The scripts that run a turn, typed: begin, call, retry, and the two ways to end; see `scripts`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stagebell.runtime.redis import results
 from stagebell.runtime.redis.connection import Arg
 from stagebell.runtime.redis.effects import Effect
 from stagebell.runtime.redis.requests import NO_REPLY, NOTHING_OPEN, Delivery, LeftOpen, Nested, ReplyTo, Turn
-from stagebell.runtime.redis.results import CallReply, EndReply
+from stagebell.runtime.redis.results import CallReply, EndReply, RetryReply
 from stagebell.runtime.redis.script_calls import SHA, ScriptCalls, as_is, version_arg
 
 
@@ -17,7 +17,7 @@ class TurnScripts(ScriptCalls):
     """What a turn asks of the server."""
 
     def begin(self, turn: Turn) -> asyncio.Future[int]:
-        """Count an attempt: its number from 1, 0 when the input is gone, -1 when fenced."""
+        """Count an attempt, once for each token: its number from 1, 0 when the input is gone, -1 when fenced."""
         keys = turn.keys
         return self.run(
             as_is,
@@ -50,6 +50,22 @@ class TurnScripts(ScriptCalls):
             *(keys.savepoints(turn_id), dest.inbox, dest.own, self.keys.reg),
             *(turn.token, turn.agent, turn_id, k, known_replies, known_savepoints, digest),
             *(version_arg(registry_version), self.keys.bell_head, dest.tag, to.turn_id, to.agent, to.envelope),
+        )
+
+    def retry(self, turn: Turn, *, attempt: str, forget: Sequence[str] = ()) -> asyncio.Future[RetryReply]:
+        """Note that an attempt has failed, before the turn is tried again; tells how many have.
+
+        Arguments:
+            attempt: a name of its own for each attempt.
+            forget: the calls that were answered with a failure; the next attempt makes them again.
+        """
+        keys = turn.keys
+        return self.run(
+            results.read_retry,
+            *("EVALSHA", SHA["retry"], 5, keys.own, keys.hold, keys.inbox, keys.run, keys.journal(turn.turn_id)),
+            *turn.fence,
+            attempt,
+            *forget,
         )
 
     def commit(
@@ -108,6 +124,8 @@ class TurnScripts(ScriptCalls):
         reply_to: ReplyTo = NO_REPLY,
         failure: bytes = b"",
         dead_letter: str = "",
+        traceback: str = "",
+        uncounted: int = 0,
         known_savepoints: int = 0,
         left_open: LeftOpen = NOTHING_OPEN,
         bare: bool = False,
@@ -118,7 +136,9 @@ class TurnScripts(ScriptCalls):
             has_state: the agent's state is stored.
             bare: only tell the caller and remove the input, since another key has a wrong type; no dead letter.
             failure: the envelope for `reply_to`.
-            dead_letter: why the message goes to the dead letters; empty: it does not.
+            dead_letter: why the message goes to the dead letters, in one line; empty: it does not.
+            traceback: of the error, for the dead letter.
+            uncounted: attempts that nobody has told the server of.
         """
         keys, turn_id = turn.keys, turn.turn_id
         return self.run(
@@ -132,6 +152,7 @@ class TurnScripts(ScriptCalls):
             nested.k if nested else "",
             *(reply_to.mode, reply_to.field, failure, reply_to.turn_id, reply_to.tag),
             *(known_savepoints, nested.known_savepoints if nested else 0, "" if bare else dead_letter),
+            *(traceback, uncounted),
             *(self.keys.bell_head, left_open.stream, len(left_open.calls)),
             *left_open.calls,
         )

@@ -34,10 +34,10 @@ from stagebell.runtime.engine.snapshots import load_into, state_of
 from stagebell.runtime.engine.turn import Entry, Turn
 from stagebell.runtime.redis.calls import TurnCalls
 from stagebell.runtime.redis.circles import Place
-from stagebell.runtime.redis.endings import TurnEnding
 from stagebell.runtime.redis.partition import Partition
 from stagebell.runtime.redis.pausing import bar, pause
 from stagebell.runtime.redis.requests import Nested, ReplyTo
+from stagebell.runtime.redis.retries import RetriedTurn
 from stagebell.runtime.redis.scripts import Scripts
 from stagebell.runtime.redis.services import Services
 from stagebell.runtime.redis.storage import stored_of
@@ -47,10 +47,10 @@ logger = logging.getLogger("stagebell")
 MOST_ATTEMPTS = 4
 
 
-class DurableTurn(TurnEnding):
+class DurableTurn(RetriedTurn):
     """One message of a partition; see `engine.ports.Receipt` and `partition.Incoming`."""
 
-    __slots__ = ("_before", "_begun", "_is_alone", "careful", "entry", "suspect")
+    __slots__ = ("_before", "_is_alone")
 
     def __init__(
         self,
@@ -68,6 +68,7 @@ class DurableTurn(TurnEnding):
         self.suspect = False
         self._is_alone = False
         self._begun = False
+        self._alarm = None
         self._before: Any = None
 
     # -- what the engine asks (engine.ports.Receipt)
@@ -185,7 +186,10 @@ class DurableTurn(TurnEnding):
             await self.fail(turn, error)
 
     async def fail(self, turn: Turn, error: BaseException) -> None:
-        """The handler raised: the failure reply and the removal of the input take effect, nothing else."""
+        """The handler raised: the failure reply and the removal of the input take effect, nothing else.
+
+        A published message is tried again first, see `retries`.
+        """
         self._let_others_go_on()
         if isinstance(error, CancelledError) and self._services.stopping:
             self.forget()
@@ -195,19 +199,32 @@ class DurableTurn(TurnEnding):
             pause(self._services, turn.activation, error, self.entry)
             return
         self._closed = True
-        if not self._reply_to.mode:
-            logger.error("%s failed to handle a message, it goes to the dead letters", self.agent, exc_info=error)
-            self._services.on_publish_error(error)
         agent, stored = turn.activation.agent, stored_of(turn.activation)
         if stored.keeps and self._nested is not None and agent is not None:
             await load_into(agent, self._before)
         elif stored.keeps:
             self._services.passivation.leave(turn.activation)  # the next turn loads what is stored
-        self.set_aside(error, has_state=stored.keeps)
+        policy = self.policy_after(turn, error)
+        if policy is not None:
+            self.try_again(turn, error, policy)
+        else:
+            self.fail_finally(turn, error, uncounted=int(not self._begun))
+
+    def next_attempt(self, entry: Entry) -> DurableTurn:
+        """Take the place of this attempt in the partition."""
+        fence, partition = self.fence, self._partition
+        after = DurableTurn(
+            self._services, partition, fence.entry_id, self.turn_id, self.agent, self.envelope, self._reply_to
+        )
+        after.careful, after.suspect = self.careful, self.suspect
+        after.entry, entry.receipt = entry, after
+        partition.pending[fence.entry_id] = after
+        return after
 
     def drop(self) -> None:
         """The engine stops: the message stays in the inbox, for whoever owns the partition next."""
         self.abandoned = True
+        self.stop_waiting()
         self._partition.pending.pop(self.fence.entry_id, None)
 
     # -- what the partition asks (partition.Incoming)
@@ -217,6 +234,7 @@ class DurableTurn(TurnEnding):
         if self.abandoned:
             return
         self.abandoned = True
+        self.stop_waiting()
         self._partition.pending.pop(self.fence.entry_id, None)
         self._services.calling.pop(self.turn_id, None)
         if self.turn is None:

@@ -25,6 +25,7 @@ from stagebell.runtime.redis.settings import RedisSettings
 
 logger = logging.getLogger("stagebell")
 
+_REASON = 1000  # characters
 _STATE = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 
 
@@ -161,6 +162,16 @@ def traceback_text(error: BaseException) -> str:
         return text.encode("utf-8", "backslashreplace").decode()
     except BaseException as broken:  # what the formatting reads of it may be the user's code
         return f"the traceback cannot be shown: formatting a {name_of(type(error))} raised {name_of(type(broken))}"
+
+
+def reason_text(error: BaseException) -> str:
+    """Class and text of any exception in one line; never raises."""
+    name = name_of(type(error)).rpartition(":")[2]
+    try:
+        text = " ".join(str(error).split()).encode("utf-8", "backslashreplace").decode()
+    except BaseException as broken:  # the user's __str__ may raise anything
+        text = f"str() of it raised {name_of(type(broken))}"
+    return f"{name}: {text}"[:_REASON] if text else name
 
 
 def decode_state(agent: AgentId | str, data: bytes) -> StoredState:

@@ -50,8 +50,10 @@ REQUESTS: dict[str, Callable[[Scripts], Any]] = {
         reply_to=REPLY,
         failure=b"reply",
         dead_letter="reason",
+        traceback="traceback",
         left_open=LeftOpen(("k",), "left_open_stream"),
     ),
+    "retry": lambda s: s.retry(TURN, attempt="attempt", forget=("k",)),
     "withdraw": lambda s: s.withdraw(
         A, entry_id="entry_id", turn_id="turn_id", reply_to=REPLY._replace(field="k"), failure=b"failure"
     ),
@@ -138,7 +140,7 @@ def test_no_file_is_left_out() -> None:
 
 
 @pytest.mark.unit
-@pytest.mark.parametrize("name", ["send", "call", "commit", "fail", "fanout", "withdraw"])
+@pytest.mark.parametrize("name", ["send", "call", "commit", "fail", "fanout", "withdraw", "retry"])
 def test_what_may_fail_comes_before_the_first_write(name: str) -> None:
     """After the line that says so, no reading that could meet a wrong type and no answer but the last."""
     body = SCRIPTS[name].text

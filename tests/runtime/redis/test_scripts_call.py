@@ -24,10 +24,15 @@ async def answer(world: World, caller: Turn, k: str = "0.0", payload: bytes = b"
     assert (await world.scripts.commit(turn, version=None, reply_to=to, reply=payload)).status == "OK"
 
 
-async def test_each_start_is_counted(world: World) -> None:
+async def test_each_owner_that_starts_a_turn_is_counted_once(world: World) -> None:
     turn = await world.turn()
-    assert await world.scripts.begin(turn) == 2
-    assert world.hash(world.a.run) == {"T": "2"}
+    with world.untouched():
+        assert await world.scripts.begin(turn) == 1
+    await world.scripts.release(world.a, token=turn.token, hold_ms=0)
+    token = await world.own(worker="w2", nonce="n2")
+    assert await world.scripts.begin(turn._replace(token=token)) == 2
+    assert await world.scripts.attempts(world.a) == {"T": 2}
+    assert world.hash(world.a.run) == {"T": f"2:{token}"}
 
 
 async def test_a_turn_without_input_does_not_start(world: World) -> None:

@@ -21,7 +21,7 @@ async def test_a_failed_turn_leaves_a_dead_letter_and_nothing_else(world: World)
     assert reply == EndReply("OK", 0)
     (letter,) = [f for _, f in world.entries(world.a.dlq)]
     assert int(letter.pop("at")) > 1_600_000_000_000
-    why = {"in_id": turn.entry_id, "reason": "ValueError: no", "attempts": "1"}
+    why = {"in_id": turn.entry_id, "reason": "ValueError: no", "attempts": "1", "traceback": ""}
     assert letter == why | {"m": "T", "a": "a/1", "e": "hello"}
     assert world.entries(world.a.inbox) == []
     for key in (world.a.run, world.a.journal("T"), world.a.state("1"), world.a.ids):

@@ -3,7 +3,7 @@
 -- KEYS own hold journal run savepoints dest_inbox dest_own reg
 -- ARGV tok agent turn_id k known_replies known_savepoints digest registry_version bell_head dest_tag callee_turn_id
 --      callee_agent envelope
--- returns {'SENT', replies, savepoints, entry id} | {'PENDING', replies, savepoints, savepoint, entry id}
+-- returns {'SENT', replies, savepoints, savepoint, entry id} | {'PENDING', replies, savepoints, savepoint, entry id}
 --         | {'REPLY', replies, savepoints, savepoint, reply} | {'FENCED'} | {'GONE'} | {'STALE'}
 --         | {'CHANGED', digest} | {'STALE_REGISTRY', version} | {'BADKEY', key} | {'BADARGS'}
 -- Rings the bell of the callee's owner: bell_head..owner..'}:bell', a key known only here and so not declared.
@@ -38,4 +38,4 @@ if bad then return refuse() end
 local id = deliver(KEYS[6], KEYS[7], ARGV[9], ARGV[10], ARGV[11], ARGV[12], ARGV[13])
 redis.call('HSET', journal, k, 'S' .. ARGV[7] .. id)
 if state == 'F' then redis.call('PERSIST', journal) end -- left by an earlier message of this id; now it is ours
-return {'SENT', r, n, id}
+return {'SENT', r, n, savepoint, id}

@@ -2,13 +2,14 @@
 -- End a turn that failed: no state of its own, no outputs; a failure as reply, and a dead letter if there is a reason.
 -- KEYS own hold inbox state_or_parent run journal savepoints dlq reply_key reply_own ids
 -- ARGV tok agent entry_id turn_id mode field reply_mode reply_field reply reply_turn reply_tag known_savepoints
---      known_parent_savepoints reason bell_head left_open_stream n_left k…
+--      known_parent_savepoints reason traceback uncounted bell_head left_open_stream n_left k…
 -- returns {'OK', version, parent's count of savepoints} | {'FENCED'} | {'DUP'} | {'STALE'} | {'BADKEY', key}
 --         | {'BADARGS'}
 -- Touches keys that are found only here and so not declared, as commit does.
 --
 -- The last savepoint becomes the state (nested: the parent's savepoint), since others have seen what the nested turns
--- did. The dead letter keeps the entry's own fields, and in_id, reason, attempts and at (ms).
+-- did. The dead letter has in_id, reason, attempts, at (ms) and traceback, then the entry's own fields. Its attempts
+-- are those that failed, those whose worker died, and those that the caller says nobody has counted.
 -- The checks are those of commit; the state's version is not one of them, for nothing was built on it.
 -- Turn id '' is for an entry without one, or with one that is no text (m is absent, empty or not ASCII).
 -- Mode 'bare', when BADKEY named another key than own, hold, inbox or reply_key, reads no other: the reply is
@@ -17,19 +18,20 @@
 --@include clock
 --@include fence
 --@include entry
+--@include attempts
 --@include letter
 --@include bell
 --@include answer
-local mode, turn, n_left = ARGV[5], ARGV[4], tonumber(ARGV[17])
+local mode, turn, n_left = ARGV[5], ARGV[4], tonumber(ARGV[19])
 local modes, bare = {root = true, plain = true, nested = true, bare = true}, mode == 'bare'
-if not modes[mode] or not n_left or #ARGV ~= 17 + n_left or #KEYS ~= 11
-  or (n_left > 0 and ARGV[16] == '') or (bare and ARGV[14] ~= '') then return {'BADARGS'} end
+if not modes[mode] or not n_left or not tonumber(ARGV[16]) or #ARGV ~= 19 + n_left or #KEYS ~= 11
+  or (n_left > 0 and ARGV[18] == '') or (bare and ARGV[14] ~= '') then return {'BADARGS'} end
 
 local right = standing(KEYS[1], KEYS[2], ARGV[1], ARGV[2])
 if not right then return refuse({'FENCED'}) end
 local input = turn == '' and entry_without_turn(KEYS[3], ARGV[3]) or entry(KEYS[3], ARGV[3], turn)
 if not input then return refuse({'DUP'}) end
-local parent, last, saved, v, attempts = 0, false, false, 0, '0'
+local parent, last, saved, v, attempts = 0, false, false, 0, 0
 if not bare then
   parent = mode == 'nested' and count(KEYS[4], '#n') or 0
   if count(KEYS[7], '#n') < tonumber(ARGV[12]) or parent < tonumber(ARGV[13]) then return refuse({'STALE'}) end
@@ -39,17 +41,17 @@ if not bare then
   expect(KEYS[6], 'hash')
   if ARGV[14] ~= '' then expect(KEYS[8], 'stream') end
   if mode == 'root' then expect(KEYS[11], 'set') end
-  attempts = field(KEYS[5], turn) or '0'
+  attempts = attempts_of(KEYS[5], turn) + failures_of(KEYS[6]) + tonumber(ARGV[16])
 end
 local open, replies = open_call(ARGV[7], KEYS[9], ARGV[8])
 local left = {}
-for i = 1, n_left do left[i] = ARGV[17 + i] end
+for i = 1, n_left do left[i] = ARGV[19 + i] end
 if bad then return refuse() end
 
 -- nothing has been written so far; nothing below can fail
 if ARGV[14] ~= '' then
   redis.call('XADD', KEYS[8], '*', 'in_id', ARGV[3], 'reason', ARGV[14], 'attempts', attempts, 'at',
-    string.format('%d', now_ms('')), unpack(kept(input, {m = true, a = true, e = true})))
+    string.format('%d', now_ms('')), 'traceback', ARGV[15], unpack(kept(input, {m = true, a = true, e = true})))
 end
 redis.call('XDEL', KEYS[3], ARGV[3])
 redis.pcall('HDEL', KEYS[5], turn)
@@ -62,6 +64,6 @@ elseif saved then
   redis.call('HSET', KEYS[4], ARGV[6], saved, 'last', ARGV[6], '#n', parent)
 end
 if right == 'hold' and mode ~= 'nested' then redis.call('HDEL', KEYS[2], ARGV[2]) end
-if not bare or redis.pcall('TYPE', KEYS[6]).ok == 'hash' then forget(KEYS[6], KEYS[7], turn, left, ARGV[16]) end
-answer(ARGV[7], KEYS[9], KEYS[10], ARGV[8], ARGV[10], ARGV[11], ARGV[9], ARGV[15], open, replies)
+if not bare or redis.pcall('TYPE', KEYS[6]).ok == 'hash' then forget(KEYS[6], KEYS[7], turn, left, ARGV[18]) end
+answer(ARGV[7], KEYS[9], KEYS[10], ARGV[8], ARGV[10], ARGV[11], ARGV[9], ARGV[17], open, replies)
 return {'OK', tostring(v), parent}

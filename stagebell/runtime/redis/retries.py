@@ -1,0 +1,152 @@
+"""What follows when the handler of a published message raised: the same message again, after a while, or its end.
+
+    failed ──▶ retry (script) ──▶ fewer failures than attempts ──▶ waits ──▶ a new turn, before all others of its agent
+                     │
+                     └──▶ as many ──▶ dead letter
+
+What holds at all times
+    - The message stays in the inbox until a commit or a dead letter removes it, and the failures are counted in the
+      server: when the worker dies, the next owner goes on with the count, and tries again at once.
+    - From the failure until its next attempt the agent is barred: it takes no later message before this one, and its
+      neighbours do not notice. Turns of an interleaved agent overlap in any case, so it is not barred.
+    - What the failed attempt's tasks still do is no part of the next attempt, which is a `DurableTurn` of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from abc import abstractmethod
+
+from stagebell.errors import MessageError
+from stagebell.runtime.engine.activation import Activation
+from stagebell.runtime.engine.clock import Alarm
+from stagebell.runtime.engine.retry import Retry
+from stagebell.runtime.engine.turn import Entry, Turn
+from stagebell.runtime.redis.endings import TurnEnding
+from stagebell.runtime.redis.results import RetryReply
+from stagebell.runtime.redis.storage import stored_of
+from stagebell.runtime.redis.wire import reason_text
+
+logger = logging.getLogger("stagebell")
+
+
+class RetriedTurn(TurnEnding):
+    """The part of a `DurableTurn` that is tried again; `entry` is its message while it waits in the mailbox."""
+
+    __slots__ = ("_alarm", "_begun", "careful", "entry", "suspect")
+
+    entry: Entry | None
+    careful: bool
+    suspect: bool
+    _alarm: Alarm | None
+    _begun: bool
+
+    def fail_finally(self, turn: Turn, error: BaseException, *, uncounted: int = 0) -> None:
+        """The handler raised, and there is no further attempt."""
+        if not self._reply_to.mode:
+            logger.error("%s failed to handle a message, it goes to the dead letters", self.agent, exc_info=error)
+            self._services.on_publish_error(error)
+        self.set_aside(error, has_state=stored_of(turn.activation).keeps, uncounted=uncounted)
+
+    def policy_after(self, turn: Turn, error: BaseException) -> Retry | None:
+        """How the message is tried again after this error; None when it is not."""
+        policy = turn.activation.hosted.retry
+        if policy is None or policy.attempts < 2 or self._reply_to.mode or self._nested is not None:
+            return None
+        return None if policy.is_final(error) else policy
+
+    def try_again(self, turn: Turn, error: BaseException, policy: Retry) -> None:
+        """Count the failure; then wait for the next attempt, or give up."""
+        activation = turn.activation
+        self._bar(activation)
+        self._give_calls_up()
+        attempt = f"{self._services.worker}.{next(self._services.numbers)}"
+        forget = tuple(self._calls.failed) if self._calls is not None else ()
+        self._services.link.run(
+            lambda scripts: scripts.retry(self.fence, attempt=attempt, forget=forget),
+            lambda outcome: self._on_counted(outcome, turn, error, policy),
+        )
+
+    def _on_counted(self, outcome: RetryReply | BaseException, turn: Turn, error: BaseException, policy: Retry) -> None:
+        if isinstance(outcome, RetryReply) and outcome.status == "OK" and outcome.failures < policy.attempts:
+            if not self.abandoned and self._wait_for_next(turn, error, policy, outcome.failures + 1):
+                return
+        elif not self.abandoned:
+            self._cannot_try_again(outcome, turn, error)
+        self._unbar(turn.activation)
+
+    def _cannot_try_again(self, outcome: RetryReply | BaseException, turn: Turn, error: BaseException) -> None:
+        if isinstance(outcome, BaseException):
+            self._not_settled(outcome)
+            return
+        match outcome.status:
+            case "OK":
+                self.fail_finally(turn, error)
+            case "FENCED":
+                self._services.on_lost(self._partition)
+            case "DUP":
+                self._partition.done(self.fence.entry_id)
+                self._partition.start_over()  # the input is gone and we did not consume it
+            case "BADKEY":
+                logger.error("%s: key %s has a wrong type, the message is not tried again", self.agent, outcome.detail)
+                self.fail_finally(turn, error, uncounted=1)
+
+    def _wait_for_next(self, turn: Turn, error: BaseException, policy: Retry, number: int) -> bool:
+        try:
+            entry = self._entry_again()
+        except MessageError as broken:  # a validator of the user's own may change its mind
+            self.fail_finally(turn, broken)
+            return False
+        delay = policy.delay_before(number, random.random())
+        text = "%s failed to handle a message, attempt %d of %d comes in %.1f s: %s"
+        logger.warning(text, self.agent, number, policy.attempts, delay, reason_text(error))
+        entry.activation = turn.activation
+        self.abandoned = True
+        after = self.next_attempt(entry)
+        clock = self._services.clock
+        after._alarm = clock.call_at(clock.now_ms() + round(delay * 1000), after._come_back)
+        return True
+
+    @abstractmethod
+    def next_attempt(self, entry: Entry) -> RetriedTurn:
+        """Take the place of this attempt in the partition."""
+        ...
+
+    def _entry_again(self) -> Entry:
+        old = self.entry
+        assert old is not None
+        return Entry(
+            self._services.wire.decode(self.envelope),  # anew: the handler may have changed the former one
+            self._services.context,
+            sender=old.sender,
+            topic_id=old.topic_id,
+            is_rpc=old.is_rpc,
+            message_id=old.message_id,
+        )
+
+    def _come_back(self) -> None:
+        """The delay is over: the message takes its place before all others of its agent."""
+        self._alarm = None
+        if self.entry is not None and self.entry.activation is not None:
+            self._services.dispatcher.enqueue(self.entry.activation, self.entry, first=True)
+            self._unbar(self.entry.activation)
+
+    def stop_waiting(self) -> None:
+        """The next attempt will not be made here."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+            if self.entry is not None and self.entry.activation is not None:
+                self._unbar(self.entry.activation)
+
+    def _bar(self, activation: Activation) -> None:
+        if not activation.hosted.interleaved:
+            self._services.dispatcher.bar(activation, self._why)
+
+    def _unbar(self, activation: Activation) -> None:
+        self._services.dispatcher.unbar(activation, self._why)
+
+    @property
+    def _why(self) -> str:
+        return f"message {self.turn_id} is tried again"
