@@ -93,10 +93,10 @@ def options_of(cls: type[Any] | None) -> AgentOptions:
     declared: object = getattr(cls, _ATTRIBUTE, None)
     if isinstance(declared, AgentOptions):
         if declared.process_bound:
-            return replace(declared, concurrency="interleaved", retry=None)
+            return replace(declared, concurrency="interleaved")
         return declared
     if issubclass(cls, ClosureAgent) or _belongs_to_agentchat(cls):
-        return AgentOptions("interleaved", "chain", True, retry=None)
+        return AgentOptions("interleaved", "chain", True)
     return AgentOptions()
 
 
