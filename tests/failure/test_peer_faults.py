@@ -116,7 +116,7 @@ async def test_a_message_that_kills_its_worker_is_set_aside_and_harms_no_neighbo
             await eventually(lambda worker=worker: not worker.alive or done.is_set(), within=30)
             deaths += not worker.alive
 
-    async with publisher_for(server, workers) as publisher:
+    async with publisher_for(server, workers, undeliverable_after=60.0) as publisher:  # workers may start slowly
         keeper = asyncio.create_task(keep_a_worker_up())
         await eventually(lambda: len(view.owners()) >= 5, within=10)
         poison = asyncio.create_task(publisher.call(Trouble(kind="exit"), AgentId("troubled", "poison")))
