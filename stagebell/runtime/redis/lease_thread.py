@@ -1,7 +1,7 @@
-"""The thread that keeps this worker's leases: renews them and beats, over a connection of its own.
+"""What keeps this worker's leases: it renews them and beats, over a connection of its own.
 
-A thread, so that a busy event loop does not lose its partitions. But an event loop that makes no progress for
-`max_stall` is taken for dead: the thread then stops, and others take over.
+That is done by a thread, so that a busy event loop does not lose its partitions. But an event loop that makes no
+progress for `max_stall` is taken for dead: the thread then stops, and others take over.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import logging
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -43,50 +44,45 @@ def _client(address: Address, timeout: float) -> Any:
     )
 
 
-class LeaseThread:
-    """Renews the leases it was given; `on_lost` hears, in the event loop, of those that are another's."""
+class LeaseKeeper(ABC):
+    """Renews the leases it was given; `on_lost` hears, in the event loop, of those that are another's (tag, token)."""
 
     def __init__(
-        self,
-        url: str,
-        namespace: str,
-        worker: str,
-        settings: RedisSettings,
-        on_lost: Callable[[str, str], None],
+        self, url: str, namespace: str, worker: str, settings: RedisSettings, on_lost: Callable[[str, str], None]
     ) -> None:
+        self._client = self.connect(Address.parse(url), max(settings.lease / 3, 0.5))
         self._keys = NamespaceKeys(namespace)
         self._worker = worker
         self._settings = settings
         self._on_lost = on_lost
-        timeout = max(settings.lease / 3, 0.5)
-        self._client = _client(Address.parse(url), timeout)
         self._leases: dict[str, tuple[LeasedKeys, str]] = {}
         self._described: dict[str, str] = {}
         self._lock = threading.Lock()
-        self._stopped = False
-        self._wake = threading.Event()
         self._loop = asyncio.get_running_loop()
         self._progress = time.monotonic()
         self._stalled = False
-        self._thread = threading.Thread(target=self._run, name=f"stagebell-lease-{worker}", daemon=True)
 
+    def connect(self, address: Address, timeout: float) -> Any:
+        """A synchronous client of the server, for whoever calls `beat`; `timeout` in seconds."""
+        return _client(address, timeout)
+
+    @abstractmethod
     def start(self, described: dict[str, str]) -> None:
         """Start to beat, saying `described` of this worker."""
-        self._described = described
-        self._thread.start()
+
+    @abstractmethod
+    async def stop(self) -> None:
+        """Stop, and take this worker out of the heartbeats."""
 
     def describe(self, described: dict[str, str]) -> None:
         """Say this of the worker from now on."""
         with self._lock:
             self._described = described
-        self._wake.set()
+        self.hurry()
 
-    async def stop(self) -> None:
-        """Stop, and take this worker out of the heartbeats."""
-        self._stopped = True
-        self._wake.set()
-        if self._thread.is_alive():
-            await asyncio.to_thread(self._thread.join, 5.0)
+    @abstractmethod
+    def hurry(self) -> None:
+        """Beat at once."""
 
     def add(self, keys: LeasedKeys, token: str) -> None:
         """Renew this lease from now on."""
@@ -98,17 +94,12 @@ class LeaseThread:
         with self._lock:
             self._leases.pop(keys.tag, None)
 
-    def _run(self) -> None:
-        period = self._settings.lease / 3
-        while not self._stopped:
-            started = time.monotonic()
-            try:
-                self._beat()
-            except redis.RedisError as error:
-                logger.warning("the leases of worker %s could not be renewed: %s", self._worker, error)
-            self._wake.wait(max(period - (time.monotonic() - started), 0.05))
-            self._wake.clear()
-        self._say_goodbye()
+    def beat(self) -> None:
+        """Beat and renew; three times in the time of a lease."""
+        try:
+            self._beat()
+        except redis.RedisError as error:
+            logger.warning("the leases of worker %s could not be renewed: %s", self._worker, error)
 
     def _beat(self) -> None:
         self._loop_call(self._note_progress)
@@ -149,7 +140,8 @@ class LeaseThread:
             text = "%d leases of worker %s could not be renewed: %s"
             logger.warning(text, len(errors), self._worker, errors[0])
 
-    def _say_goodbye(self) -> None:
+    def say_goodbye(self) -> None:
+        """Take this worker out of the heartbeats; the end of the client."""
         try:
             pipe = self._client.pipeline(transaction=False)
             pipe.zrem(self._keys.workers, self._worker)
@@ -165,3 +157,40 @@ class LeaseThread:
     def _loop_call(self, call: Callable[..., None], *args: str) -> None:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(call, *args)
+
+
+class LeaseThread(LeaseKeeper):
+    """The keeper that is a thread of its own."""
+
+    def __init__(
+        self, url: str, namespace: str, worker: str, settings: RedisSettings, on_lost: Callable[[str, str], None]
+    ) -> None:
+        super().__init__(url, namespace, worker, settings, on_lost)
+        self._stopped = False
+        self._wake = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"stagebell-lease-{worker}", daemon=True)
+
+    def start(self, described: dict[str, str]) -> None:
+        """Start to beat, saying `described` of this worker."""
+        self._described = described
+        self._thread.start()
+
+    def hurry(self) -> None:
+        """Beat at once."""
+        self._wake.set()
+
+    async def stop(self) -> None:
+        """Stop, and take this worker out of the heartbeats."""
+        self._stopped = True
+        self._wake.set()
+        if self._thread.is_alive():
+            await asyncio.to_thread(self._thread.join, 5.0)
+
+    def _run(self) -> None:
+        period = self._settings.lease / 3
+        while not self._stopped:
+            started = time.monotonic()
+            self.beat()
+            self._wake.wait(max(period - (time.monotonic() - started), 0.05))
+            self._wake.clear()
+        self.say_goodbye()

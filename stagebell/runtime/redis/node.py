@@ -25,7 +25,7 @@ from stagebell.runtime.redis.fanout import EventsPartition
 from stagebell.runtime.redis.inquiries import Inquiries
 from stagebell.runtime.redis.keys import EventsKeys, LeasedKeys, ProcessKeys
 from stagebell.runtime.redis.later import DurableReplies
-from stagebell.runtime.redis.lease_thread import LeaseThread
+from stagebell.runtime.redis.lease_thread import LeaseKeeper
 from stagebell.runtime.redis.membership import describe_member
 from stagebell.runtime.redis.ownership import Ownership
 from stagebell.runtime.redis.partition import Owned, Partition
@@ -54,6 +54,7 @@ class Node:
         dispatcher: Dispatcher,
         max_call_depth: int,
         clock: Clock,
+        keeper: type[LeaseKeeper],
     ) -> None:
         self.client = Client(url, namespace, registry, settings, max_call_depth, WORKER_COMMANDS)
         self.services = Services(
@@ -79,7 +80,7 @@ class Node:
         self._storage = DurableStorage(self.services)
         self._later = DurableReplies(self.services)
         self._receiver = Receiver(self.services)
-        self._leases = LeaseThread(url, namespace, self.client.name, settings, self._lease_lost)
+        self._leases = keeper(url, namespace, self.client.name, settings, self._lease_lost)
         self._ownership = Ownership(
             self.services, namespace, self._leases, self.client.membership, self._receiver.accept
         )

@@ -22,10 +22,11 @@ import random
 from asyncio import Task
 from collections.abc import Awaitable, Callable
 from uuid import uuid4
+from zlib import crc32
 
 from stagebell.runtime.engine.catalog import HostedType
 from stagebell.runtime.redis.keys import LeasedKeys, NamespaceKeys
-from stagebell.runtime.redis.lease_thread import LeaseThread
+from stagebell.runtime.redis.lease_thread import LeaseKeeper
 from stagebell.runtime.redis.membership import Membership
 from stagebell.runtime.redis.partition import Accept, Owned, Partition
 from stagebell.runtime.redis.results import Grant, Taken
@@ -46,7 +47,7 @@ class Ownership:
     """The leases of one worker, for the agent types in `hosted`."""
 
     def __init__(
-        self, services: Services, namespace: str, leases: LeaseThread, membership: Membership, accept: Accept
+        self, services: Services, namespace: str, leases: LeaseKeeper, membership: Membership, accept: Accept
     ) -> None:
         self._namespace = namespace
         self._services = services
@@ -129,7 +130,7 @@ class Ownership:
         share = self._share(name, entry.partitions)
         tags = [self._services.directory.partition(name, number) for number in range(entry.partitions)]
         owned = sum(1 for keys in tags if keys.tag in self._services.partitions)
-        start = hash(self._services.worker) % entry.partitions
+        start = crc32(self._services.worker.encode()) % entry.partitions
         attempts: list[Awaitable[None]] = []
         for keys in tags[start:] + tags[:start]:
             if keys.tag not in self._services.partitions:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from contextvars import Context
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, ClassVar, Self, Unpack
 
 from autogen_core import (
     InterventionHandler,
@@ -28,6 +28,7 @@ from stagebell.runtime.redis.control import register_requests
 from stagebell.runtime.redis.embedded import EmbeddedServer
 from stagebell.runtime.redis.hosting import Phase
 from stagebell.runtime.redis.keys import check_name
+from stagebell.runtime.redis.lease_thread import LeaseKeeper, LeaseThread
 from stagebell.runtime.redis.node import Node
 from stagebell.runtime.redis.sending import Sending
 from stagebell.runtime.redis.settings import RedisOptions, RedisSettings
@@ -51,6 +52,8 @@ class RedisRuntime(Sending):
         clock: the time of day; without one, that of this machine.
         options: settings of the namespace and of this worker, see `RedisSettings`.
     """
+
+    _keeper: ClassVar[type[LeaseKeeper]] = LeaseThread
 
     def __init__(
         self,
@@ -131,6 +134,7 @@ class RedisRuntime(Sending):
             self._dispatcher,
             self._max_call_depth,
             self._clock,
+            self._keeper,
         )
         node.services.publish_here = self._publish_turn_here
         node.services.on_publish_error = self._on_publish_error
