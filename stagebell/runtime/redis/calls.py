@@ -54,6 +54,7 @@ class TurnCalls:
         self._branches: dict[Task[Any] | None, int] = {}
         self._numbers: dict[int, int] = {}
         self._answered = 0
+        self._loaded = 0
         self._joined: set[str] = set()
 
     def awaits_one_of(self, chain: tuple[str, ...]) -> str | None:
@@ -217,7 +218,8 @@ class TurnCalls:
                 self.known_replies = max(self.known_replies, reply.replies)
                 self.known_savepoints = max(self.known_savepoints, reply.savepoints)
                 self.entry_ids[k] = reply.entry_id
-                if first and reply.savepoint:
+                if first and reply.savepoint_number > self._loaded:  # not over a later one, of another call
+                    self._loaded = reply.savepoint_number
                     await self._load(reply.savepoint)
                 call = self.open.get(k)
                 if reply.status == "REPLY" and call is not None and not call.answer.done():

@@ -183,7 +183,7 @@ class TurnEnding(ABC):
         calls = self._calls
         return scripts.commit(
             self.fence,
-            version=None if self._nested is not None else self._version,
+            version=self._version,
             state=self._state,
             nested=self._nested,
             reply_to=self._reply_to if self._reply else NO_REPLY,

@@ -46,7 +46,8 @@ class SendReply(NamedTuple):
 class CallReply(NamedTuple):
     """Where a call stands; `replies` and `savepoints` are what the turn must know from now on.
 
-    `savepoint`: the agent's state after nested turns during this call, empty if there were none.
+    `savepoint`: the agent's state after nested turns during this call, empty if there were none; of several calls the
+    one with the highest `savepoint_number` is the latest.
     `reply` with REPLY; `entry_id` of the request with SENT and PENDING; `detail` is the recorded digest
     (CHANGED), the present version (STALE_REGISTRY) or the key of a wrong type (BADKEY).
     """
@@ -58,6 +59,7 @@ class CallReply(NamedTuple):
     reply: bytes = b""
     entry_id: str = ""
     detail: str = ""
+    savepoint_number: int = 0
 
 
 class EndReply(NamedTuple):
@@ -145,9 +147,9 @@ def read_call(raw: Sequence[Any]) -> CallReply:
     status: Any = _text(raw[0])
     match status:
         case "SENT" | "PENDING":
-            return CallReply(status, raw[1], raw[2], raw[3], entry_id=_text(raw[4]))
+            return CallReply(status, raw[1], raw[2], raw[3], savepoint_number=raw[4], entry_id=_text(raw[5]))
         case "REPLY":
-            return CallReply(status, raw[1], raw[2], raw[3], reply=raw[4])
+            return CallReply(status, raw[1], raw[2], raw[3], savepoint_number=raw[4], reply=raw[5])
         case _:
             return CallReply(status, detail=_text(raw[1]) if len(raw) > 1 else "")
 

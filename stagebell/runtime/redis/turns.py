@@ -20,6 +20,7 @@ message that kills its worker at once is found out then.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from asyncio import CancelledError, Future
 from collections.abc import Awaitable, Iterator
@@ -45,6 +46,7 @@ from stagebell.runtime.redis.storage import stored_of
 logger = logging.getLogger("stagebell")
 
 MOST_ATTEMPTS = 4
+_ALONE_WITHIN = 5.0  # seconds
 
 
 class DurableTurn(RetriedTurn):
@@ -92,7 +94,10 @@ class DurableTurn(RetriedTurn):
     def admitted_by(self, turn: Turn) -> bool:
         """True when this message descends from a call that `turn` awaits."""
         above = turn.receipt
-        return isinstance(above, DurableTurn) and above.calls.awaits_one_of(self.envelope.chain) is not None
+        # In an abandoned turn, which goes on until it is cancelled, it would find another state than its caller left.
+        if not isinstance(above, DurableTurn) or above.abandoned:
+            return False
+        return above.calls.awaits_one_of(self.envelope.chain) is not None
 
     def begin(self, turn: Turn) -> Awaitable[None] | None:
         """Note what the turn starts from, and see to it that the attempt is counted."""
@@ -112,13 +117,20 @@ class DurableTurn(RetriedTurn):
         if turn.below is not None:
             await self._begin_nested(turn, turn.below)
         if self.suspect:
-            await self._services.alone.acquire()
-            self._is_alone = True
+            await self._wait_until_alone()
         if self.careful and not self._begun:
             self._begun = True
             self._counted(await self._services.link.submit(self._ask_begin))
         if self.abandoned:
             raise CancelledError
+
+    async def _wait_until_alone(self) -> None:
+        try:
+            async with asyncio.timeout(_ALONE_WITHIN):
+                await self._services.alone.acquire()
+                self._is_alone = True
+        except TimeoutError:
+            self.suspect = False  # the one that runs alone may have called this agent, whose messages wait behind this
 
     def _let_others_go_on(self) -> None:
         if self._is_alone:
