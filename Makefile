@@ -11,11 +11,11 @@ export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test torture check format bench peer wheel clean
+.PHONY: help demo test simulate torture check format bench peer wheel clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo '  ARGS="…" is handed on to demo, test, torture, bench and peer; PYTHON= chooses the interpreter.'
+	@echo '  ARGS="…" is handed on to demo, test, simulate, torture, bench and peer; PYTHON= chooses the interpreter.'
 
 demo: $(READY)/run ## the main job: audit a source tree with worker processes, one of them killed
 	$(PY) -m examples.audit $(ARGS)
@@ -23,7 +23,10 @@ demo: $(READY)/run ## the main job: audit a source tree with worker processes, o
 test: $(READY)/dev ## all tests
 	$(PY) -m tests.run $(ARGS)
 
-torture: $(READY)/dev ## the long runs that `make test` leaves out: many seeds of kills and bad lines
+simulate: $(READY)/dev ## workers on a virtual clock: other crashes, pauses and lost replies each time, 90 seconds a server
+	$(PY) -m tests.simulation --seconds 90 $(ARGS)
+
+torture: $(READY)/dev ## the long runs that `make test` leaves out: thousands of simulated schedules, kills and bad lines
 	$(PY) -m pytest tests -m torture -q $(ARGS)
 
 check: $(READY)/dev ## format, lint, arrows between packages, types (mypy and pyright, strict)

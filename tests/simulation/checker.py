@@ -1,0 +1,118 @@
+"""What is in the server when everything has come to rest, and what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.simulation.programs import Expected, Root
+from tests.simulation.store import Store
+from tests.simulation.workers import NAMESPACE, TYPES
+
+_OUTPUT = re.compile(r"(.*)\.(\d+)o")
+_STATE = re.compile(r"sb:\{(\w+):(\w+):\d+\}:s:(.*)")
+_LEFT = ("j", "sp", "run", "hold")
+
+
+@dataclass
+class Found:
+    """The server at rest."""
+
+    logs: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    versions: dict[str, int] = field(default_factory=dict[str, int])
+    letters: Counter[str] = field(default_factory=Counter[str])
+    reasons: dict[str, str] = field(default_factory=dict[str, str])
+    left: list[str] = field(default_factory=list[str])
+
+
+def look(store: Store) -> Found:
+    """Read everything that matters."""
+    found = Found()
+    keys: list[bytes] = sorted(store.ask(("KEYS", "sb:*"))[0])
+    for name in map(bytes.decode, keys):
+        if match := _STATE.fullmatch(name):
+            version, data = store.ask(("HMGET", name, "v", "d"))[0]
+            agent = f"{match[2]}/{match[3]}"
+            found.versions[agent] = int(version)
+            found.logs[agent] = json.loads(data)["state"]["log"] if data else []
+        elif name.endswith("dlq"):
+            for _, flat in store.ask(("XRANGE", name, "-", "+"))[0]:
+                _letter(found, dict(zip(flat[::2], flat[1::2], strict=True)))
+        elif name.partition("}:")[2].partition(":")[0] in _LEFT:
+            found.left.append(f"{name} {store.ask(('HGETALL', name))[0]}")
+        elif name.endswith(("}:in", "}:events")) and store.ask(("XLEN", name))[0]:
+            found.left.append(f"{name} {store.ask(('XRANGE', name, '-', '+'))[0]}")
+    return found
+
+
+def _letter(found: Found, fields: dict[bytes, bytes]) -> None:
+    label = re.search(rb'"label": ?"([^"]*)"', fields.get(b"e", fields.get(b"data", b"")))
+    name = label[1].decode() if label else repr(fields)
+    found.letters[name] += 1
+    found.reasons[name] = fields[b"reason"].decode()[-200:]
+
+
+def inboxes(partitions: int) -> list[str]:
+    """The inboxes that are empty at rest."""
+    return [f"sb:{{{NAMESPACE}:{type}:{p}}}:in" for type in TYPES for p in range(partitions)] + [
+        f"sb:{{{NAMESPACE}}}:events"
+    ]
+
+
+def compare(found: Found, expected: Expected) -> list[str]:
+    """What differs from what must be."""
+    lines = Counter((agent, line) for agent, log in found.logs.items() for line in log)
+    problems = [f"left behind: {left}" for left in found.left]
+    for agent, line in sorted(lines.keys() | expected.lines.keys()):
+        got, due = lines[agent, line], expected.lines[agent, line]
+        loose = line.partition("#")[0] in expected.loose
+        if got != due and not (loose and due == 0 and got == 1):
+            problems.append(f"{agent} has {line!r} {got} times, not {due}")
+    for agent in sorted(found.versions.keys() | expected.versions.keys()):
+        got, due = found.versions.get(agent, 0), expected.versions[agent]
+        if got != due:
+            problems.append(f"{agent} has version {got}, not {due}")
+    for label in sorted(found.letters.keys() | expected.letters.keys()):
+        spare = 1 if label in expected.failing_calls else 0
+        if not 0 <= found.letters[label] - expected.letters[label] <= spare:
+            why = found.reasons.get(label, "")
+            problems.append(f"{found.letters[label]} dead letters {label}, not {expected.letters[label]}: {why}")
+    return problems + out_of_order(found.logs)
+
+
+def out_of_order(logs: dict[str, list[str]]) -> list[str]:
+    """Outputs of one turn that one receiver got in another order."""
+    problems: list[str] = []
+    for agent, log in logs.items():
+        last: dict[str, int] = {}
+        for line in log:
+            if match := _OUTPUT.fullmatch(line):
+                sender, number = match[1], int(match[2])
+                if last.get(sender, -1) > number:
+                    problems.append(f"{agent} got {line} after output {last[sender]}")
+                last[sender] = number
+    return problems
+
+
+def roots_out_of_order(logs: dict[str, list[str]], roots: list[Root]) -> list[str]:
+    """Messages of the client that one agent got in another order than they were sent."""
+    problems: list[str] = []
+    for agent, log in logs.items():
+        sent = [root.label for root in roots if root.agent == agent and root.how != "event"]
+        got = [line for line in log if line in sent]
+        if got != [label for label in sent if label in got]:
+            problems.append(f"{agent} got {got}, sent as {sent}")
+    return problems
+
+
+def wrong_replies(replies: dict[str, Any], expected: Expected) -> list[str]:
+    """Calls of the client that ended otherwise than they must; an unknown outcome is told as an exception."""
+    problems: list[str] = []
+    for label, due in expected.replies.items():
+        got = replies.get(label, "no end")
+        if got != due and not (isinstance(got, tuple) and got[0] == "unknown"):
+            problems.append(f"call {label} ended in {got!r}, not {due!r}")
+    return problems
