@@ -133,8 +133,9 @@ class Schedule:
 
     def _watch(self, line: Line, name: str, command: Command, answer: Any) -> None:
         """The server has executed a command; perhaps something happens at this very moment."""
-        told = name if name in ("beat", "CLIENT", "SCRIPT") else b" ".join(command[2:])
-        self.digest.update(f"{self.loop.now:.6f} {line.number} {name} {told!r} {answer!r}".encode())
+        if name != "HGETALL" or b":worker:" not in command[1]:  # that one names this process and this machine
+            told = f"{self.loop.now:.6f} {line.number} {name} {b' '.join(command[2:])!r} {answer!r}"
+            self.digest.update(told.encode())
         if name in TURN_SCRIPTS:
             self.note(f"{line.process} {tell(name, command, answer)}")
             if self.raging:

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import platform
-import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -85,7 +84,7 @@ class Node:
             self.services, namespace, self._leases, self.client.membership, self._receiver.accept
         )
         self._process = ProcessKeys(namespace, self.client.name)
-        self._started_ms = int(time.time() * 1000)
+        self._started_ms = clock.now_ms()
         self._announced: set[str] = set()
         self._hosts = False
         self._highest_version = 0
