@@ -219,7 +219,7 @@ async def test_a_nested_turn_leaves_a_savepoint_and_no_state(world: World) -> No
     place = Nested("T", "0.0", 0)
     reply = await world.scripts.commit(nested, version=0, state=b"inner", nested=place)
     assert reply == EndReply("OK", 0)
-    assert world.hash(world.a.savepoints("T")) == {"0.0": "inner", "#0.0": "1", "last": "0.0", "#n": "1"}
+    assert world.hash(world.a.savepoints("T")) == {"0.0": "inner", "n:0.0": "1", "last": "0.0", "#n": "1"}
     assert not world.client.exists(world.a.state("1"))
     pending = await world.call(parent)
     assert (pending.savepoints, pending.savepoint, pending.savepoint_number) == (1, b"inner", 1)
@@ -232,7 +232,7 @@ async def test_an_unchanged_nested_turn_keeps_the_savepoint_before(world: World)
     place = Nested("T", "0.0", 0)
     await world.scripts.commit(await nested_in(world, parent, "N1"), version=0, state=b"one", nested=place)
     await world.scripts.commit(await nested_in(world, parent, "N2"), version=0, nested=place)
-    assert world.hash(world.a.savepoints("T")) == {"0.0": "one", "#0.0": "1", "last": "0.0", "#n": "2"}
+    assert world.hash(world.a.savepoints("T")) == {"0.0": "one", "n:0.0": "1", "last": "0.0", "#n": "2"}
 
 
 async def test_savepoints_of_several_calls_are_numbered(world: World) -> None:

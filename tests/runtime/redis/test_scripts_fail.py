@@ -68,7 +68,7 @@ async def test_the_last_savepoint_of_a_nested_turn_goes_to_its_parent(world: Wor
     place = Nested("T", "3.0", 0)
     reply = await world.scripts.fail(nested, has_state=True, nested=place, known_savepoints=1)
     assert reply == EndReply("OK", 0, parent_savepoints=1)
-    assert world.hash(world.a.savepoints("T")) == {"3.0": "innermost", "#3.0": "1", "last": "3.0", "#n": "1"}
+    assert world.hash(world.a.savepoints("T")) == {"3.0": "innermost", "n:3.0": "1", "last": "3.0", "#n": "1"}
 
 
 async def test_a_nested_failure_without_savepoint_leaves_the_parent_alone(world: World) -> None:

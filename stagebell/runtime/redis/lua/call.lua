@@ -10,7 +10,7 @@
 --
 -- Field k of the journal: 'S' + digest (8 characters) + entry id while open, 'R' + digest + reply once answered;
 -- '#r' counts the replies. A savepoint is the agent's state after the nested turns that ran during this call; of those
--- of several calls the one with the highest number ('#' .. k) is the latest.
+-- of several calls the one with the highest number ('n:' .. k) is the latest.
 -- FENCED: a zombie must not call. GONE: no effect may leave a turn whose input is consumed, its journal is deleted
 -- and would let the call out twice. STALE: the store is behind the turn's memory, the server lost writes.
 -- CHANGED: the turn ran again and made another call in this place.
@@ -25,7 +25,7 @@ local r, n = count(journal, '#r'), count(savepoints, '#n')
 if r < tonumber(ARGV[5]) or n < tonumber(ARGV[6]) then return refuse({'STALE'}) end
 
 local call, savepoint = field(journal, k) or '', field(savepoints, k) or ''
-local number = savepoint ~= '' and count(savepoints, '#' .. k) or 0
+local number = savepoint ~= '' and count(savepoints, 'n:' .. k) or 0
 local state, digest = string.sub(call, 1, 1), string.sub(call, 2, 9)
 if state == 'S' or state == 'R' then
   if digest ~= ARGV[7] then return refuse({'CHANGED', digest}) end

@@ -60,7 +60,7 @@ if mode == 'root' then
   if v == '1' then redis.call('SADD', KEYS[8], ARGV[2]) end
   redis.call('HSET', KEYS[4], 'v', v, unpack(ARGV[7] ~= '' and {'d', ARGV[7]} or {}))
 elseif mode == 'nested' then
-  local kept = ARGV[7] ~= '' and {ARGV[8], ARGV[7], '#' .. ARGV[8], parent + 1, 'last', ARGV[8]} or {}
+  local kept = ARGV[7] ~= '' and {ARGV[8], ARGV[7], 'n:' .. ARGV[8], parent + 1, 'last', ARGV[8]} or {}
   redis.call('HSET', KEYS[8], '#n', parent + 1, unpack(kept))
 end
 if right == 'hold' and mode ~= 'nested' then redis.call('HDEL', KEYS[2], ARGV[2]) end

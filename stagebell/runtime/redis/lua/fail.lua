@@ -61,7 +61,7 @@ if saved and mode == 'root' then
   redis.call('HSET', KEYS[4], 'v', v, 'd', saved)
 elseif saved then
   parent = parent + 1
-  redis.call('HSET', KEYS[4], ARGV[6], saved, '#' .. ARGV[6], parent, 'last', ARGV[6], '#n', parent)
+  redis.call('HSET', KEYS[4], ARGV[6], saved, 'n:' .. ARGV[6], parent, 'last', ARGV[6], '#n', parent)
 end
 if right == 'hold' and mode ~= 'nested' then redis.call('HDEL', KEYS[2], ARGV[2]) end
 if not bare or redis.pcall('TYPE', KEYS[6]).ok == 'hash' then forget(KEYS[6], KEYS[7], turn, left, ARGV[18]) end
