@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import ssl
 from asyncio import StreamReader, StreamWriter, Task
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -31,9 +33,14 @@ class BadLine:
     Args:
         port: the server's.
         seed: decides what happens when.
+        tls: a folder with server.pem and server.key: clients speak TLS with it.
     """
 
-    def __init__(self, port: int, seed: int = 0) -> None:
+    def __init__(self, port: int, seed: int = 0, tls: Path | None = None) -> None:
+        self._tls: ssl.SSLContext | None = None
+        if tls is not None:
+            self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self._tls.load_cert_chain(tls / "server.pem", tls / "server.key")
         self.lines: set[_Line] = set()
         self.cuts = 0
         self._upstream = port
@@ -42,7 +49,7 @@ class BadLine:
         self._weather: Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, ssl=self._tls)
         self.port: int = self._server.sockets[0].getsockname()[1]
         return self
 
@@ -60,7 +67,7 @@ class BadLine:
     @property
     def url(self) -> str:
         """Where clients connect to."""
-        return f"redis://127.0.0.1:{self.port}"
+        return f"{'rediss' if self._tls else 'redis'}://127.0.0.1:{self.port}"
 
     # -- weather
 
@@ -101,6 +108,11 @@ class BadLine:
                 line.cut()
             case _:
                 line.delay = self._chance.uniform(0.001, 0.03)
+
+    def lead_to(self, port: int) -> None:
+        """From now on it leads to another server: connections there are now break, new ones go there."""
+        self._upstream = port
+        self.cut()
 
     # -- connections
 
