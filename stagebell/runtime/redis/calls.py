@@ -161,6 +161,7 @@ class TurnCalls:
                 digest=digest,
                 known_replies=self.known_replies,
                 known_savepoints=self.known_savepoints,
+                version=self._turn.version,
                 registry_version=self._services.directory.checked_version(delivery.keys),
             )
         )

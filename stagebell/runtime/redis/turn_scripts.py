@@ -34,6 +34,7 @@ class TurnScripts(ScriptCalls):
         digest: str,
         known_replies: int,
         known_savepoints: int,
+        version: int | None = None,
         registry_version: int | None = None,
     ) -> asyncio.Future[CallReply]:
         """Send call k of a turn, or learn what became of it.
@@ -41,15 +42,17 @@ class TurnScripts(ScriptCalls):
         Arguments:
             digest: 8 ASCII characters over destination, type and occurrence; a re-run must give the same.
             known_replies, known_savepoints: the counts of the last CallReply of this turn (0 at first).
+            version: of the state the turn began with; None: the agent has no stored state.
         """
         keys, dest = turn.keys, to.keys
         turn_id = turn.turn_id
         return self.run(
             results.read_call,
-            *("EVALSHA", SHA["call"], 8, keys.own, keys.hold, keys.journal(turn_id), keys.run),
-            *(keys.savepoints(turn_id), dest.inbox, dest.own, self.keys.reg),
+            *("EVALSHA", SHA["call"], 9, keys.own, keys.hold, keys.journal(turn_id), keys.run),
+            *(keys.savepoints(turn_id), dest.inbox, dest.own, self.keys.reg, turn.state_key),
             *(turn.token, turn.agent, turn_id, k, known_replies, known_savepoints, digest),
             *(version_arg(registry_version), self.keys.bell_head, dest.tag, to.turn_id, to.agent, to.envelope),
+            version_arg(version),
         )
 
     def retry(self, turn: Turn, *, attempt: str, forget: Sequence[str] = ()) -> asyncio.Future[RetryReply]:

@@ -285,6 +285,11 @@ class DurableTurn(RetriedTurn):
         """True while what the handler does is part of the turn; of an abandoned one nothing takes effect."""
         return not self._closed
 
+    @property
+    def version(self) -> int | None:
+        """Of the state that the turn began with; None for an agent that keeps none."""
+        return self._version
+
     def publish(self, message: Any, encoded: Encoded, topic: TopicId, sender: AgentId | None) -> None:
         """Publish with the commit."""
         self.outbox.add(message, encoded, topic, sender)

@@ -109,6 +109,15 @@ async def test_a_store_behind_the_memory_of_the_turn_is_noticed(world: World, me
         assert (await world.call(turn, **memory)).status == "STALE"
 
 
+async def test_no_call_leaves_a_turn_that_began_with_another_state(world: World) -> None:
+    turn = await world.turn()
+    world.client.hset(turn.state_key, mapping={"v": 2, "d": "{}"})
+    for version in (0, 1, 3):
+        with world.untouched():
+            assert (await world.call(turn, version=version)).status == "STALE"
+    assert (await world.call(turn, version=2)).status == "SENT"
+
+
 async def test_a_callee_found_in_an_older_registry_is_refused(world: World) -> None:
     turn = await world.turn()
     await world.scripts.register([("set", "t:b", "{}")])

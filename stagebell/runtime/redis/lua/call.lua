@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- Send a call from inside a turn, exactly once per turn and k; or say what became of it.
--- KEYS own hold journal run savepoints dest_inbox dest_own reg
+-- KEYS own hold journal run savepoints dest_inbox dest_own reg state
 -- ARGV tok agent turn_id k known_replies known_savepoints digest registry_version bell_head dest_tag callee_turn_id
---      callee_agent envelope
+--      callee_agent envelope state_version
 -- returns {'SENT' | 'PENDING', replies, savepoints, savepoint, its number, entry id}
 --         | {'REPLY', replies, savepoints, savepoint, its number, reply} | {'FENCED'} | {'GONE'} | {'STALE'}
 --         | {'CHANGED', digest} | {'STALE_REGISTRY', version} | {'BADKEY', key} | {'BADARGS'}
@@ -12,17 +12,19 @@
 -- '#r' counts the replies. A savepoint is the agent's state after the nested turns that ran during this call; of those
 -- of several calls the one with the highest number ('n:' .. k) is the latest.
 -- FENCED: a zombie must not call. GONE: no effect may leave a turn whose input is consumed, its journal is deleted
--- and would let the call out twice. STALE: the store is behind the turn's memory, the server lost writes.
+-- and would let the call out twice. STALE: the server lost writes: the store is behind the turn's memory, or the
+-- state is not the one the turn began with (version '': do not check).
 -- CHANGED: the turn ran again and made another call in this place.
 --@include checks
 --@include fence
 --@include bell
-if #ARGV ~= 13 or #ARGV[7] ~= 8 then return {'BADARGS'} end
+if #ARGV ~= 14 or #ARGV[7] ~= 8 then return {'BADARGS'} end
 local journal, savepoints, k = KEYS[3], KEYS[5], ARGV[4]
 if not standing(KEYS[1], KEYS[2], ARGV[1], ARGV[2]) then return refuse({'FENCED'}) end
 if not field(KEYS[4], ARGV[3]) then return refuse({'GONE'}) end
 local r, n = count(journal, '#r'), count(savepoints, '#n')
 if r < tonumber(ARGV[5]) or n < tonumber(ARGV[6]) then return refuse({'STALE'}) end
+if ARGV[14] ~= '' and (field(KEYS[9], 'v') or '0') ~= ARGV[14] then return refuse({'STALE'}) end
 
 local call, savepoint = field(journal, k) or '', field(savepoints, k) or ''
 local number = savepoint ~= '' and count(savepoints, 'n:' .. k) or 0
