@@ -2,10 +2,9 @@
 
 Every send carries the version of the registry by which its recipients were found. When the registry has changed, the
 server refuses it; it is looked up and sent again. What holds at all times
-    - Sends go out in the order in which `send` was called (`_entrance`), and those that were refused go out again in
-      that order (`_again`), since the server answers in order.
-    - No send goes out by a newer version of the registry while one that went out by an older version may still be
-      refused: it would overtake it.
+    - Sends go out in the order in which `send` was called (`_entrance`), those that were refused too: each has a number.
+    - No send goes out, for the first time or again, while one with a lower number was refused and waits, or went out by
+      another version than the one known now and may still be refused: it would overtake it.
 """
 
 from __future__ import annotations
@@ -21,6 +20,8 @@ from stagebell.runtime.redis.link import Link
 from stagebell.runtime.redis.requests import Delivery
 from stagebell.runtime.redis.results import SendReply
 from stagebell.runtime.redis.under_way import UnderWay
+
+_REFUSED = -1  # no version of the registry
 
 Prepare = Callable[[], "list[Delivery] | None"]
 Settle = Callable[[], Awaitable[object]]
@@ -40,13 +41,14 @@ class _Attempt(NamedTuple):
 
 
 class Lane:
-    """See the top of this file. Its locks let waiters through in the order in which they came."""
+    """See the top of this file. Its lock lets waiters through in the order in which they came."""
 
     def __init__(self, link: Link, directory: Directory) -> None:
         self._link = link
         self._directory = directory
         self._entrance = asyncio.Lock()
-        self._again = asyncio.Lock()
+        self._number = 0
+        self._open: dict[int, int] = {}  # by number: the version by which it went out, or _REFUSED
         self._under_way = UnderWay()
 
     async def send(self, prepare: Prepare, settle: Settle) -> Sent:
@@ -65,26 +67,48 @@ class Lane:
         async with self._entrance:
             while self._under_way.may_be_overtaken(self._directory.version):
                 await self._under_way.next_answer()
-            attempt = await self._submit(prepare, settle)
+            self._number = number = self._number + 1
+            attempt = await self._leave(number, prepare, settle)
         try:
             while (reply := await attempt.answer).status == "STALE_REGISTRY":
-                async with self._again:
-                    if attempt.version == self._directory.version:
-                        await self._directory.refresh()
-                    former, attempt = attempt, await self._submit(prepare, settle)
-                    self._under_way.answered(former.version)
+                self._note(number, _REFUSED)
+                attempt = await self._leave(number, prepare, settle, refused=attempt.version)
         finally:
-            self._under_way.answered(attempt.version)
+            self._under_way.answered(self._open.pop(number))
         return _accepted(attempt, reply)
 
-    async def _submit(self, prepare: Prepare, settle: Settle) -> _Attempt:
-        while (deliveries := prepare()) is None:
-            await settle()
-        version = self._directory.version
-        found = deliveries
-        answer = self._link.submit(lambda scripts: scripts.send(found, registry_version=version), mortal=True)
+    async def _leave(self, number: int, prepare: Prepare, settle: Settle, *, refused: int | None = None) -> _Attempt:
+        """Send, as soon as nobody is overtaken by it; `refused` is the version by which it was sent in vain."""
+        while True:
+            version = self._directory.version
+            if self._would_overtake(number, version):
+                await self._under_way.next_answer()
+            elif version == refused:
+                await self._directory.refresh()
+            elif (deliveries := prepare()) is None:
+                await settle()
+            else:
+                return self._submit(number, version, deliveries)
+
+    def _would_overtake(self, number: int, version: int) -> bool:
+        for other, went_out_by in self._open.items():  # lower numbers come first
+            if other >= number:
+                return False
+            if went_out_by != version:
+                return True
+        return False
+
+    def _submit(self, number: int, version: int, deliveries: Sequence[Delivery]) -> _Attempt:
+        answer = self._link.submit(lambda scripts: scripts.send(deliveries, registry_version=version), mortal=True)
+        self._note(number, version)
+        return _Attempt(deliveries, version, answer)
+
+    def _note(self, number: int, version: int) -> None:
+        former = self._open.get(number)
+        self._open[number] = version
         self._under_way.left(version)
-        return _Attempt(found, version, answer)
+        if former is not None:
+            self._under_way.answered(former)
 
 
 def _accepted(attempt: _Attempt, reply: SendReply) -> Sent:
