@@ -2,7 +2,7 @@
 
 Every send carries the version of the registry by which its recipients were found. When the registry has changed, the
 server refuses it; it is looked up and sent again. What holds at all times
-    - Sends go out in the order in which `send` was called (`_entrance`), those that were refused too: each has a number.
+    - Sends go out in the order in which `send` was called (`_entrance`), refused ones too: each has a number.
     - No send goes out, for the first time or again, while one with a lower number was refused and waits, or went out by
       another version than the one known now and may still be refused: it would overtake it.
 """
