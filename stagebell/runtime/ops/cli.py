@@ -30,7 +30,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     """
     given = sys.argv[1:] if arguments is None else arguments
     try:
-        code = app(given or ["--help"], prog_name="stagebell", standalone_mode=False)
+        code = app(_or_help(given), prog_name="stagebell", standalone_mode=False)
     except CommandFailed as failed:
         say_error(str(failed))
         code = failed.code
@@ -46,9 +46,22 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     sys.exit(code or 0)
 
 
+def _or_help(arguments: list[str]) -> list[str]:
+    groups = [[group.name] for group in app.registered_groups]
+    return [*arguments, "--help"] if not arguments or arguments in groups else arguments
+
+
 def _command_of(arguments: list[str]) -> str:
-    known = [command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands]
-    return f"{arguments[0]} " if arguments and arguments[0] in known else ""
+    """The part of the arguments that names a command, with a space behind it."""
+    level, words = app, ""
+    for word in arguments:
+        group = next((group for group in level.registered_groups if group.name == word), None)
+        if group is not None and group.typer_instance is not None:
+            level, words = group.typer_instance, f"{words}{word} "
+            continue
+        known = [command.name or getattr(command.callback, "__name__", "") for command in level.registered_commands]
+        return f"{words}{word} " if word in known else words
+    return words
 
 
 def _show_version(wanted: bool) -> None:
@@ -172,6 +185,35 @@ def ps(
     settings = _settings(redis=redis, namespace=namespace, folder=folder)
     with tell_failures(settings.conceal, show_traceback=traceback):
         run_ps(settings, every_partition=every, as_json=json)
+
+
+state = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
+app.add_typer(state, name="state", help="What agents have stored.")
+
+
+@state.callback()
+def states() -> None:
+    """What agents have stored."""
+
+
+@state.command()
+def check(
+    setup: options.SetupTarget,
+    redis: options.Redis = None,
+    namespace: options.Namespace = None,
+    folder: options.Folder = None,
+    limit: options.Limit = None,
+    traceback: options.Traceback = False,
+) -> int:
+    """Before a deploy: try to load every stored state into the agents of this program.
+
+    Nothing is hosted and nothing is written. The exit code is 1 when a state would not be loaded.
+    """
+    from stagebell.runtime.ops.state_check import run_state_check
+
+    settings = _settings(redis=redis, namespace=namespace, folder=folder)
+    with tell_failures(settings.conceal, show_traceback=traceback):
+        return run_state_check(setup, settings, limit=limit)
 
 
 def _settings(**given: Any) -> Settings:

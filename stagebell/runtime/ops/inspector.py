@@ -6,18 +6,15 @@ import asyncio
 import json
 import sys
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from stagebell.runtime.ops.console import CommandFailed, give
+from stagebell.runtime.ops.console import give
+from stagebell.runtime.ops.reading import WIDTH_OF_A_PIPE, server_to_read
 from stagebell.runtime.ops.settings import Settings
 from stagebell.runtime.ops.tables import show
-from stagebell.runtime.redis.client import find_server
 from stagebell.runtime.redis.overview import Overview
-
-_WIDTH_OF_A_PIPE = 200
 
 
 def run_ps(settings: Settings, *, every_partition: bool, as_json: bool) -> None:
@@ -31,8 +28,7 @@ def run_ps(settings: Settings, *, every_partition: bool, as_json: bool) -> None:
     if as_json:
         give(json.dumps(to_json(overview, settings.server), indent=2, ensure_ascii=False))
         return
-    # Into a pipe or a file nothing is cut off at the width of a terminal.
-    width = None if sys.stdout.isatty() else _WIDTH_OF_A_PIPE
+    width = None if sys.stdout.isatty() else WIDTH_OF_A_PIPE
     console = Console(highlight=False, width=width)
     show(overview, settings.server, console, every_partition=every_partition)
 
@@ -44,13 +40,5 @@ def to_json(overview: Overview, server: str) -> dict[str, Any]:
 
 
 async def _read(settings: Settings) -> Overview:
-    if settings.redis is None:
-        folder = settings.folder or Path(".stagebell")
-        if not folder.is_dir():  # reading must not make one
-            raise CommandFailed(f"there is no folder {folder}: go to the project's folder, or give --redis")
-    url, server = await find_server(settings.redis, settings.folder)
-    try:
+    async with server_to_read(settings) as url:
         return await Overview.read(url, settings.namespace, lease_ms=int(settings.lease * 1000))
-    finally:
-        if server is not None:
-            server.release()

@@ -101,3 +101,9 @@ MessageId = Annotated[
 
 Every = Annotated[bool, _flag("--all", "-a", help="All partitions, those with nothing in them too.")]
 AsJson = Annotated[bool, _flag("--json", help="Everything as one JSON object.")]
+
+# -- state check
+
+Limit = Annotated[
+    int | None, _option(min=1, metavar="N", help="Try at most this many states of each agent type (all).")
+]

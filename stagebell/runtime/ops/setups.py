@@ -50,6 +50,19 @@ def load_setup(target: str) -> Setup:
     return cast("Setup", setup)
 
 
+async def set_up(target: str, setup: Setup, runtime: AgentRuntime) -> None:
+    """Let the function register its agents.
+
+    Raises:
+        CommandFailed: it raised.
+    """
+    try:
+        await setup(runtime)
+    except Exception as error:
+        text = f"{target} raised {type(error).__name__}: {one_line(error)} (--traceback shows where)"
+        raise CommandFailed(text) from error
+
+
 def _import(name: str, here: str) -> ModuleType:
     try:
         return importlib.import_module(name)

@@ -15,7 +15,6 @@ Row = list[str | Text]
 Part = tuple[str, Table | None]
 
 _MANY = 12
-# A heading that begins with # is that of a column of numbers.
 _WORKERS = "worker|host|#pid|#up|#last beat|#partitions|agent types"
 _OWN_INBOXES = "|#own backlog|#own dead letters"
 _TYPES = "agent type|#workers|#partitions|#without owner|#backlog|#started|#dead letters|#states"
@@ -34,7 +33,7 @@ def show(overview: Overview, server: str, console: Console, *, every_partition: 
     """
     console.print(Text(f"namespace {overview.namespace} at {server}"))
     partitions = [part for view in overview.types for part in view.partitions]
-    for title, table in (
+    for title, part in (
         _workers(overview.workers),
         _types(overview.types),
         _partitions(partitions, every_partition),
@@ -42,55 +41,55 @@ def show(overview: Overview, server: str, console: Console, *, every_partition: 
     ):
         console.print()
         console.print(Text(title, style="bold"))
-        if table is not None:
-            console.print(table)
+        if part is not None:
+            console.print(part)
 
 
 def _workers(workers: Sequence[WorkerView]) -> Part:
     # The agents bound to a process share an inbox of it; few processes have one with something in it.
     inboxes = any(view.backlog or view.dead_letters for view in workers)
     title = _title("workers", len(workers), "start one: stagebell worker MODULE:SETUP")
-    return title, _table(_WORKERS + (_OWN_INBOXES if inboxes else ""), [_worker_row(view, inboxes) for view in workers])
+    return title, table(_WORKERS + (_OWN_INBOXES if inboxes else ""), [_worker_row(view, inboxes) for view in workers])
 
 
 def _types(types: Sequence[TypeView]) -> Part:
     title = _title("agent types", len(types), "a worker announces them when it starts")
-    return title, _table(_TYPES, [_type_row(view) for view in types])
+    return title, table(_TYPES, [_type_row(view) for view in types])
 
 
 def _partitions(partitions: Sequence[PartitionView], every: bool) -> Part:
     shown = partitions if every else [part for part in partitions if not part.empty]
     more = "" if every else f" of {len(partitions)} hold something (--all shows the others)"
-    return f"partitions: {len(shown)}{more}", _table(_PARTITIONS, [_partition_row(part) for part in shown])
+    return f"partitions: {len(shown)}{more}", table(_PARTITIONS, [_partition_row(part) for part in shown])
 
 
 def _events(namespace: str, events: EventsView) -> Part:
     owner = _owner(events.owner, events.lease_ms)
-    row: Row = [f"sb:{{{namespace}}}:events", *owner, f"{events.backlog:,}", _alarm(events.dead_letters)]
-    return "events from other systems", _table(_EVENTS, [row])
+    row: Row = [f"sb:{{{namespace}}}:events", *owner, f"{events.backlog:,}", alarm(events.dead_letters)]
+    return "events from other systems", table(_EVENTS, [row])
 
 
 def _title(what: str, count: int, advice: str) -> str:
     return f"{what}: {count}" if count else f"{what}: none ({advice})"
 
 
-def _table(headings: str, rows: Sequence[Row]) -> Table | None:
-    """A table, None without rows."""
+def table(headings: str, rows: Sequence[Row]) -> Table | None:
+    """A table, None without rows; headings are parted by `|`, and one that begins with # is of a column of numbers."""
     if not rows:
         return None
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="dim")
+    made = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="dim")
     for name in headings.split("|"):
-        table.add_column(name.lstrip("#"), justify="right" if name[0] == "#" else "left", overflow="fold")
+        made.add_column(name.lstrip("#"), justify="right" if name[0] == "#" else "left", overflow="fold")
     for row in rows:
-        table.add_row(*row)
-    return table
+        made.add_row(*row)
+    return made
 
 
 def _worker_row(view: WorkerView, inboxes: bool) -> Row:
     beat = Text(f"{view.beat_ms / 1000:.1f} s ago", style="" if view.alive else "red")
     hidden = len(view.types) - _MANY
     types = ", ".join(view.types[:_MANY]) + (f" and {hidden} more" if hidden > 0 else "")
-    own: Row = [f"{view.backlog:,}", _alarm(view.dead_letters)] if inboxes else []
+    own: Row = [f"{view.backlog:,}", alarm(view.dead_letters)] if inboxes else []
     return [view.name, view.host, str(view.pid), span(view.up_ms), beat, str(view.owned), types, *own]
 
 
@@ -99,10 +98,10 @@ def _type_row(view: TypeView) -> Row:
         f"{view.name} (in worker {view.bound_to})" if view.bound_to else view.name,
         str(len(view.hosts)) if view.hosts else _red("none"),
         str(len(view.partitions)) if view.partitions else "-",
-        _alarm(view.without_owner),
+        alarm(view.without_owner),
         f"{view.backlog:,}",
         f"{view.started:,}",
-        _alarm(view.dead_letters),
+        alarm(view.dead_letters),
         f"{view.states:,}",
     ]
 
@@ -113,7 +112,7 @@ def _partition_row(part: PartitionView) -> Row:
         *_owner(part.owner, part.lease_ms),
         f"{part.backlog:,}",
         f"{part.started:,}",
-        _alarm(part.dead_letters),
+        alarm(part.dead_letters),
         f"{part.states:,}",
     ]
 
@@ -124,7 +123,8 @@ def _owner(owner: str, lease_ms: int) -> Row:
     return [owner, f"{lease_ms / 1000:.1f} s" if lease_ms else _red("expired")]
 
 
-def _alarm(number: int) -> str | Text:
+def alarm(number: int) -> str | Text:
+    """A number, in red unless it is 0."""
     return _red(f"{number:,}") if number else "0"
 
 

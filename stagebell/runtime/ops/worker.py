@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from stagebell.runtime.ops.console import CommandFailed, failure_text, give, one_line, say, say_traceback
 from stagebell.runtime.ops.lifeline import Lifeline
 from stagebell.runtime.ops.settings import Settings
-from stagebell.runtime.ops.setups import Setup, load_setup
+from stagebell.runtime.ops.setups import Setup, load_setup, set_up
 from stagebell.runtime.ops.stopping import StopRequest
 from stagebell.runtime.redis.runtime import RedisRuntime
 
@@ -118,11 +118,7 @@ async def _serve(target: str, setup: Setup, settings: Settings, stop: StopReques
 
 async def _start(target: str, setup: Setup, runtime: WorkerRuntime) -> Ready:
     # Set up before the start: nothing is announced, and nothing arrives, until all of it is there.
-    try:
-        await setup(runtime)
-    except Exception as error:
-        text = f"{target} raised {type(error).__name__}: {one_line(error)} (--traceback shows where)"
-        raise CommandFailed(text) from error
+    await set_up(target, setup, runtime)
     try:
         await runtime.start()
     except Exception as error:

@@ -31,9 +31,10 @@ def pause(services: Services, activation: Activation, error: StateMismatch, entr
 
 
 def bar(services: Services, activation: Activation, error: StateMismatch) -> None:
-    """Start no more turns of an agent, and say so once."""
-    level = logging.DEBUG if str(error) in services.told else logging.ERROR
-    services.told.add(str(error))
+    """Start no more turns of an agent, and say so."""
+    kind = activation.id.type, error.stored_type, error.stored_version
+    level = logging.DEBUG if kind in services.paused else logging.ERROR  # the first of its kind is news
+    services.paused.add(kind)
     logger.log(level, "%s is paused here, what is published to it stays in its inbox: %s", activation.id, error)
     services.dispatcher.bar(activation, UNREADABLE)
 

@@ -35,7 +35,11 @@ PublishHere = Callable[[Any, TopicId, list[AgentId], "AgentId | None", str], Non
 
 @dataclass(slots=True)
 class Services:
-    """One for each runtime; `worker` is its name in the namespace, `told` what was logged and need not be again."""
+    """One for each runtime.
+
+    `worker` is its name in the namespace, `paused` the types and versions of stored states that it cannot read (agent
+    type, type and version of the state).
+    """
 
     worker: str
     settings: RedisSettings
@@ -58,7 +62,7 @@ class Services:
     calling: dict[str, DurableTurn] = field(default_factory=dict[str, "DurableTurn"])
     bound_here: frozenset[str] = frozenset()
     alone: asyncio.Lock = field(default_factory=asyncio.Lock)
-    told: set[str] = field(default_factory=set[str])
+    paused: set[tuple[str, str, int]] = field(default_factory=set[tuple[str, str, int]])
     numbers: Iterator[int] = field(default_factory=itertools.count)
     stopping: bool = False
     on_publish_error: Callable[[BaseException], None] = lambda error: None

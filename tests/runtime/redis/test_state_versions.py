@@ -5,20 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from autogen_core import CancellationToken, MessageContext, RoutedAgent, TopicId, TypeSubscription, message_handler
+from autogen_core import CancellationToken, MessageContext, TopicId, TypeSubscription, message_handler
 
-from stagebell import RedisRuntime, agent_options, migrates
+from stagebell import RedisRuntime
 from stagebell.errors import MalformedState, StateMismatch
 from stagebell.messages.ids import partition_of
 from stagebell.runtime.redis.keys import PartitionKeys
 from tests.failure.view import View
 from tests.support.agents import Ask, Counting, Doing, Note, agent, host
-from tests.support.servers import Server
+from tests.support.servers import Server, available_kinds
+from tests.support.tills import Till, Till2
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
@@ -26,48 +27,11 @@ pytestmark = pytest.mark.integration
 GOLDEN = (Path(__file__).parents[2] / "golden" / "state.json").read_bytes().rstrip(b"\n")
 
 
-class Till(RoutedAgent):
-    """Adds up, as its first version did."""
-
-    def __init__(self) -> None:
-        super().__init__("adds up")
-        self.state: dict[str, Any] = {"sum": 0, "currency": "EUR"}
-
-    @message_handler
-    async def on_ask(self, message: Ask, ctx: MessageContext) -> int:
-        return await self.add(message.number)
-
-    @message_handler
-    async def on_note(self, message: Note, ctx: MessageContext) -> None:
-        await self.add(message.number)
-
-    async def add(self, number: int) -> int:
-        self.state["sum"] += number
-        return int(self.state["sum"])
-
-    async def save_state(self) -> Mapping[str, Any]:
-        return dict(self.state)
-
-    async def load_state(self, state: Mapping[str, Any]) -> None:
-        self.state = dict(state)
-
-
-@agent_options(state_version=2, state_type="Till")
-class Till2(Till):
-    """Its second version counts in cents."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.state = {"cents": 0}
-
-    async def add(self, number: int) -> int:
-        self.state["cents"] += number * 100
-        return int(self.state["cents"])
-
-    @staticmethod
-    @migrates(from_version=1)
-    def _in_cents(state: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {"cents": state["sum"] * 100}
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """One server for all these tests; what is stored does not depend on its kind."""
+    with Server(available_kinds()[0]) as server:
+        yield server
 
 
 class Space:
@@ -80,8 +44,8 @@ class Space:
         self._namespace = namespace
         self._runtimes: list[RedisRuntime] = []
 
-    async def hosting(self, cls: type[Any]) -> RedisRuntime:
-        runtime = RedisRuntime(self._server.url, namespace=self._namespace, partitions=1, stop_grace=0.2)
+    async def hosting(self, cls: type[Any], partitions: int = 1) -> RedisRuntime:
+        runtime = RedisRuntime(self._server.url, namespace=self._namespace, partitions=partitions, stop_grace=0.2)
         self._runtimes.append(runtime)
         await cls.register(runtime, "till", cls)
         await runtime.add_subscription(TypeSubscription("sales", "till"))
@@ -240,6 +204,37 @@ async def test_a_paused_agent_goes_on_when_its_state_can_be_read_again(
     space.store(GOLDEN)
     await eventually(lambda: space.view.backlog() == 0, 5)
     assert await sell(runtime, 0) == 6
+
+
+async def test_an_upgrade_that_was_broken_off_and_done_again_loses_nothing(space: Space) -> None:
+    names = [str(number) for number in range(20)]
+
+    async def publish_to_all(runtime: RedisRuntime) -> None:
+        for name in names:
+            await publish(runtime, 1, name)
+
+    def cents() -> dict[str, int]:
+        states = space.view.states("till")
+        return {name: state.get("cents", 0) or state["sum"] * 100 for name, state in states.items()}
+
+    old = await space.hosting(Till, partitions=8)
+    await publish_to_all(old)
+    await eventually(lambda: space.view.backlog() == 0, 8)
+    new = await space.hosting(Till2, partitions=8)
+    await eventually(lambda: len({*space.view.owners().values()} - {""}) == 2, 8)
+    await publish_to_all(old)
+    await eventually(lambda: space.view.backlog() == 0, 8)
+    await new.stop()
+
+    upgraded = [name for name, state in space.view.states("till").items() if "cents" in state]
+    assert 0 < len(upgraded) < len(names)
+    await publish_to_all(old)
+    await eventually(lambda: space.view.backlog() == len(upgraded), 8)
+    await space.hosting(Till2, partitions=8)
+    await old.stop()
+    await eventually(lambda: space.view.backlog() == 0, 8)
+    assert cents() == dict.fromkeys(names, 300)
+    assert not space.view.dead_letters()
 
 
 # -- nested turns
