@@ -9,7 +9,6 @@ after a turn.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
@@ -19,12 +18,11 @@ from stagebell.errors import MalformedState, ServerError, ServerRefused
 from stagebell.runtime.engine.catalog import Catalog, HostedType
 from stagebell.runtime.engine.migrations import StateForm, state_form
 from stagebell.runtime.engine.options import saves_state
+from stagebell.runtime.engine.retiring import close_logged
 from stagebell.runtime.redis.directory import Directory
 from stagebell.runtime.redis.keys import LeasedKeys
 from stagebell.runtime.redis.link import Ask, Link
 from stagebell.runtime.redis.wire import decode_state
-
-logger = logging.getLogger("stagebell")
 
 _AT_ONCE = 32
 _MOST_FAILURES = 5
@@ -189,7 +187,7 @@ class _TypeCheck:
             else:
                 report.migrated += 1
         if agent is not None:
-            await _close(id, agent)
+            await close_logged(id, agent)
 
     def _form(self, hosted: HostedType, id: AgentId, agent: Agent) -> StateForm:
         cls = type(agent)
@@ -204,10 +202,3 @@ class _TypeCheck:
 
 def _state(key: str) -> Ask[tuple[int, bytes]]:
     return lambda scripts: scripts.state(key)
-
-
-async def _close(id: AgentId, agent: Agent) -> None:
-    try:
-        await agent.close()
-    except Exception as error:
-        logger.warning("agent %s, made to try its state, could not be closed: %r", id, error)
