@@ -1,7 +1,8 @@
 """What keeps this worker's leases: it renews them and beats, over a connection of its own.
 
-That is done by a thread, so that a busy event loop does not lose its partitions. But an event loop that makes no
-progress for `max_stall` is taken for dead: the thread then stops, and others take over.
+That is done by a thread, so that a busy event loop does not lose its partitions. But a heartbeat says that this worker
+can run its agents: it stops, and others take over, when the event loop has made no progress for `max_stall`, or when
+the connection over which turns read and commit has been away for longer than a lease.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ class LeaseKeeper(ABC):
         self._lock = threading.Lock()
         self._loop = asyncio.get_running_loop()
         self._progress = time.monotonic()
-        self._stalled = False
+        self._gave_up = ""
+        self.cut_off_for: Callable[[], float] = lambda: 0.0
 
     def connect(self, address: Address, timeout: float) -> Any:
         """A synchronous client of the server, for whoever calls `beat`; `timeout` in seconds."""
@@ -103,18 +105,25 @@ class LeaseKeeper(ABC):
 
     def _beat(self) -> None:
         self._loop_call(self._note_progress)
-        stall = time.monotonic() - self._progress
-        if stall > self._settings.max_stall:
-            if not self._stalled:
-                logger.error(
-                    "the event loop has made no progress for %.0f s: worker %s gives up its leases", stall, self._worker
-                )
-            self._stalled = True
+        reason = self._cannot_work()
+        if reason and not self._gave_up:
+            logger.error("%s: worker %s gives up its leases", reason, self._worker)
+        self._gave_up = reason
+        if reason:
             return
-        self._stalled = False
         with self._lock:
             leases, described = list(self._leases.values()), self._described
         self._renew(leases, described)
+
+    def _cannot_work(self) -> str:
+        """Why a lease would be held in vain; empty when this worker can run its agents."""
+        stall = time.monotonic() - self._progress
+        if stall > self._settings.max_stall:
+            return f"the event loop has made no progress for {stall:.0f} s"
+        cut_off = self.cut_off_for()
+        if cut_off > self._settings.lease:
+            return f"its turns cannot reach the server, which answers its heartbeats, for {cut_off:.0f} s"
+        return ""
 
     def _renew(self, leases: list[tuple[LeasedKeys, str]], described: dict[str, str]) -> None:
         pipe = self._client.pipeline(transaction=False)

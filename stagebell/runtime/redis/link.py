@@ -79,6 +79,7 @@ class Link:
         self._next = 0
         self._reopening: Task[None] | None = None
         self._closed = False
+        self._loop = asyncio.get_running_loop()
         self.down_since: float | None = None
         self.on_restored: list[Callable[[], None]] = []
 
@@ -101,6 +102,11 @@ class Link:
         requests, self._requests = list(self._requests.values()), {}
         for request in requests:
             request.answer(ServerUnavailable("the runtime was closed before the server answered"))
+
+    def away_for(self) -> float:
+        """For how many seconds there has been no connection; may be asked from another thread."""
+        down_since = self.down_since
+        return 0.0 if down_since is None else self._loop.time() - down_since
 
     @property
     def connected(self) -> bool:

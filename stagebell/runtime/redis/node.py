@@ -80,6 +80,7 @@ class Node:
         self._later = DurableReplies(self.services)
         self._receiver = Receiver(self.services)
         self._leases = keeper(url, namespace, self.client.name, settings, self._lease_lost)
+        self._leases.cut_off_for = self.client.link.away_for
         self._ownership = Ownership(
             self.services, namespace, self._leases, self.client.membership, self._receiver.accept
         )

@@ -44,6 +44,18 @@ async def test_an_expired_lease_is_granted_anew_with_a_new_token(world: World) -
         assert await world.scripts.renew(world.a, token=old.token, ttl_ms=3000) is False
 
 
+async def test_a_token_is_never_given_twice_although_the_server_forgets_the_last_grant(world: World) -> None:
+    """I2: after a failover that lost it the number of a grant is given out again; its token is another all the same."""
+    first = await world.scripts.acquire(world.a, worker="w1", nonce="n1", ttl_ms=3000, now="10000")
+    world.client.delete(world.a.own)
+    second = await world.scripts.acquire(world.a, worker="w1", nonce="n2", ttl_ms=3000, now="10000")
+    assert isinstance(first, Grant)
+    assert isinstance(second, Grant)
+    assert first.epoch == second.epoch
+    assert first.token != second.token
+    assert await world.scripts.renew(world.a, token=first.token, ttl_ms=3000) is False
+
+
 async def test_a_worker_that_asks_with_a_new_nonce_waits_for_its_own_lease(world: World) -> None:
     await world.scripts.acquire(world.a, worker="w1", nonce="n1", ttl_ms=3000, now="10000")
     answer = await world.scripts.acquire(world.a, worker="w1", nonce="n2", ttl_ms=3000, now="11000")
