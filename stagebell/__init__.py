@@ -18,10 +18,14 @@ if TYPE_CHECKING:
     from stagebell.runtime.engine.retry import Retry
     from stagebell.runtime.local.runtime import LocalRuntime
     from stagebell.runtime.ops.settings import Settings
+    from stagebell.runtime.redis.dead_letters import DeadLetters
+    from stagebell.runtime.redis.letters import DeadLetter
     from stagebell.runtime.redis.publisher import Publisher
     from stagebell.runtime.redis.runtime import RedisRuntime
 
 __all__ = [
+    "DeadLetter",
+    "DeadLetters",
     "DeferredReply",
     "LocalRuntime",
     "Publisher",
@@ -38,6 +42,8 @@ __all__ = [
 ]
 
 _MODULES = {
+    "DeadLetter": "stagebell.runtime.redis.letters",
+    "DeadLetters": "stagebell.runtime.redis.dead_letters",
     "DeferredReply": "stagebell.runtime.engine.deferred",
     "LocalRuntime": "stagebell.runtime.local.runtime",
     "Publisher": "stagebell.runtime.redis.publisher",

@@ -4,6 +4,7 @@
     ├── Undeliverable         (also UndeliverableException)   nobody hosts the agent's type
     ├── CantHandle            (also CantHandleException)      the agent has no handler for the message
     ├── DeadLettered          the message was set aside and will not be answered
+    ├── UnknownDeadLetter     (also LookupError)              it is not there, or not any more
     ├── CallCycleError        agents wait for each other in a circle
     ├── CallDepthExceeded     a chain of calls is longer than the limit
     ├── RuntimeNotRunning     (also RuntimeError)             the runtime was stopped or not started
@@ -75,6 +76,14 @@ class DeadLettered(StagebellError):
         self.recipient = str(recipient)
         self.message_id = message_id
         self.reason = reason
+
+
+class UnknownDeadLetter(StagebellError, LookupError):
+    """A dead letter is not there, or not any more."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"there is no dead letter {id!r}: perhaps it was requeued or discarded meanwhile")
+        self.id = id
 
 
 class CallCycleError(StagebellError):

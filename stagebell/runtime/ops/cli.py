@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from importlib import metadata
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from stagebell.runtime.ops import options
 from stagebell.runtime.ops.console import USAGE, CommandFailed, give, say_error, tell_failures
+from stagebell.runtime.ops.dead_letters_cli import letters
+from stagebell.runtime.ops.options import settings_from
 
 if TYPE_CHECKING:
     from stagebell.runtime.ops.settings import Settings
@@ -104,7 +106,7 @@ def worker(
     from stagebell.runtime.ops.logs import log_to_stderr
 
     log_to_stderr(log_level)
-    settings = _settings(
+    settings = settings_from(
         redis=redis,
         namespace=namespace,
         folder=folder,
@@ -162,7 +164,7 @@ def publish(
     """
     from stagebell.runtime.ops.publish import run_publish
 
-    settings = _settings(redis=redis, namespace=namespace, folder=folder)
+    settings = settings_from(redis=redis, namespace=namespace, folder=folder)
     with tell_failures(settings.conceal, show_traceback=traceback):
         return run_publish(settings, topic=topic, type=type, data=data, id=id or "")
 
@@ -182,11 +184,12 @@ def ps(
     """
     from stagebell.runtime.ops.inspector import run_ps
 
-    settings = _settings(redis=redis, namespace=namespace, folder=folder)
+    settings = settings_from(redis=redis, namespace=namespace, folder=folder)
     with tell_failures(settings.conceal, show_traceback=traceback):
         run_ps(settings, every_partition=every, as_json=json)
 
 
+app.add_typer(letters, name="dead-letters", help="Messages that were set aside.")
 state = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
 app.add_typer(state, name="state", help="What agents have stored.")
 
@@ -211,15 +214,6 @@ def check(
     """
     from stagebell.runtime.ops.state_check import run_state_check
 
-    settings = _settings(redis=redis, namespace=namespace, folder=folder)
+    settings = settings_from(redis=redis, namespace=namespace, folder=folder)
     with tell_failures(settings.conceal, show_traceback=traceback):
         return run_state_check(setup, settings, limit=limit)
-
-
-def _settings(**given: Any) -> Settings:
-    from stagebell.runtime.ops.settings import Settings
-
-    try:
-        return Settings.from_environment().having(**given)
-    except ValueError as error:
-        raise CommandFailed(str(error), code=USAGE) from error

@@ -6,9 +6,28 @@ Their defaults are told in the text: variables of the environment may change the
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from stagebell.runtime.ops.console import USAGE, CommandFailed
+
+if TYPE_CHECKING:
+    from stagebell.runtime.ops.settings import Settings
+
+
+def settings_from(**given: Any) -> Settings:
+    """The settings: those of the environment, replaced by those that are given and not None.
+
+    Raises:
+        CommandFailed: a value makes no sense.
+    """
+    from stagebell.runtime.ops.settings import Settings
+
+    try:
+        return Settings.from_environment().having(**given)
+    except ValueError as error:
+        raise CommandFailed(str(error), code=USAGE) from error
 
 
 def _option(*names: str, metavar: str, help: str, variable: str = "", **more: Any) -> Any:
@@ -107,3 +126,14 @@ AsJson = Annotated[bool, _flag("--json", help="Everything as one JSON object.")]
 Limit = Annotated[
     int | None, _option(min=1, metavar="N", help="Try at most this many states of each agent type (all).")
 ]
+
+# -- dead-letters
+
+LetterId = Annotated[str, typer.Argument(metavar="ID", help="Id of the dead letter, as `list` shows it.")]
+LetterIds = Annotated[
+    list[str] | None, typer.Argument(metavar="ID", show_default=False, help="Ids, as `list` shows them.")
+]
+OfType = Annotated[str | None, _option("--type", "-t", metavar="TYPE", help="Only those of agents of this type.")]
+MostLetters = Annotated[int, _option("--limit", min=1, metavar="N", help="How many are shown at most (100).")]
+EveryLetter = Annotated[bool, _flag("--all", "-a", help="All of them.")]
+Yes = Annotated[bool, _flag("--yes", "-y", help="Do not ask.")]

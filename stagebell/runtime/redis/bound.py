@@ -60,6 +60,7 @@ class BoundTypes:
 
     async def withdraw(self) -> None:
         """This process ends in order: its types and subscriptions go."""
+        await self._note_dead_letters(ProcessKeys(self._namespace, self._services.worker), self._services.worker)
         if self._services.bound_here:
             await self._services.directory.forget_worker(self._services.worker)
             self._services.bound_here = frozenset()
@@ -106,8 +107,14 @@ class BoundTypes:
         else:
             logger.info("worker %s is gone, others run its agents", worker)
         await self._set_aside_all(keys, grant.token, worker)
+        await self._note_dead_letters(keys, worker)
         await services.link.ask("ZREM", services.directory.keys.workers, worker)
         await services.link.ask("DEL", keys.own, keys.run)
+
+    async def _note_dead_letters(self, keys: ProcessKeys, worker: str) -> None:
+        """The name of the process is about to be forgotten: operators must still find what it leaves."""
+        if await self._services.link.ask("XLEN", keys.dlq):
+            await self._services.link.ask("HSET", self._services.directory.keys.ended, worker, "")
 
     async def _set_aside_all(self, keys: ProcessKeys, token: str, worker: str) -> None:
         start = "-"

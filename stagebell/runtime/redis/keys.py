@@ -143,13 +143,14 @@ def leased_keys(tag: str) -> LeasedKeys:
 class NamespaceKeys:
     """The keys that a whole namespace shares, and those of its workers and clients.
 
-    `reg` registry, `workers` heartbeats, `probe` where commands are tried, `bell_head` what precedes a worker's name in
-    the key of its bell.
+    `reg` registry, `workers` heartbeats, `ended` processes that have left dead letters, `probe` where commands are
+    tried, `bell_head` what precedes a worker's name in the key of its bell.
     """
 
     namespace: str
     reg: str = field(init=False, compare=False, repr=False)
     workers: str = field(init=False, compare=False, repr=False)
+    ended: str = field(init=False, compare=False, repr=False)
     probe: str = field(init=False, compare=False, repr=False)
     bell_head: str = field(init=False, compare=False, repr=False)
 
@@ -157,6 +158,7 @@ class NamespaceKeys:
         head = f"sb:{{{check_name(self.namespace)}}}:"
         object.__setattr__(self, "reg", head + "reg")
         object.__setattr__(self, "workers", head + "workers")
+        object.__setattr__(self, "ended", head + "ended")
         object.__setattr__(self, "probe", head + "probe")
         object.__setattr__(self, "bell_head", f"sb:{{{self.namespace}:w:")
 
@@ -202,6 +204,8 @@ LIFETIMES: tuple[Lifetime, ...] = (
     _lives(rf"{_NS}:c:{_NS}", "rep", "stream", "half an hour to an hour after the last reply", expires=True),
     _lives(_NS, "reg", "hash", "for ever: types, subscriptions and wire names of the namespace"),
     _lives(_NS, "workers", "zset", "a member until its worker has been silent for long"),
+    _lives(_NS, "ended", "hash", "a field until the dead letters of its process are requeued or discarded"),
+    _lives(_NS, "d:.*", "string", "the window in which a repeated requeue of an event is recognised", expires=True),
     _lives(_NS, "probe", "string", "never longer than the script that tries commands on it"),
     _lives(_NS, f"worker:{_NS}", "hash", "some seconds after the worker's last beat", expires=True),
     _lives(_NS, "events", "stream", "an entry until its fan-out; the empty stream stays"),

@@ -25,6 +25,8 @@ NAMES = (
     "register",
     "release",
     "renew",
+    "requeue",
+    "requeue_event",
     "ring",
     "retry",
     "send",

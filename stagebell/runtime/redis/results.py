@@ -9,6 +9,7 @@ CallStatus = Literal[
     "SENT", "PENDING", "REPLY", "FENCED", "GONE", "STALE", "CHANGED", "STALE_REGISTRY", "BADKEY", "BADARGS"
 ]
 EndStatus = Literal["OK", "FENCED", "DUP", "STALE", "STALE_REGISTRY", "BADKEY", "BADARGS"]
+RequeueStatus = Literal["OK", "GONE", "BADKEY"]
 RetryStatus = Literal["OK", "FENCED", "DUP", "BADKEY"]
 SendStatus = Literal["OK", "STALE_REGISTRY", "BUSY", "BADKEY", "BADARGS"]
 FanoutStatus = Literal["OK", "FENCED", "GONE", "STALE_REGISTRY", "BADKEY", "BADARGS"]
@@ -80,6 +81,14 @@ class RetryReply(NamedTuple):
 
     status: RetryStatus
     failures: int = 0
+    detail: str = ""
+
+
+class RequeueReply(NamedTuple):
+    """Outcome of a requeue: `entry_id` of the message; `detail` is the key of a wrong type (BADKEY)."""
+
+    status: RequeueStatus
+    entry_id: str = ""
     detail: str = ""
 
 
@@ -168,6 +177,14 @@ def read_retry(raw: Sequence[Any]) -> RetryReply:
     if status == "OK":
         return RetryReply(status, raw[1])
     return RetryReply(status, detail=_text(raw[1]) if len(raw) > 1 else "")
+
+
+def read_requeue(raw: Sequence[Any]) -> RequeueReply:
+    """The answer of `requeue` and `requeue_event`."""
+    status: Any = _text(raw[0])
+    if status == "OK":
+        return RequeueReply(status, _text(raw[1]))
+    return RequeueReply(status, detail=_text(raw[1]) if len(raw) > 1 else "")
 
 
 def read_fanout(raw: Sequence[Any]) -> FanoutReply:

@@ -21,6 +21,8 @@ def _used_by(*names: str) -> set[str]:
 
 CLIENT_COMMANDS = tuple(sorted(_used_by("send", "withdraw") | {"HGET", "HGETALL", "TIME", "XRANGE", "XTRIM", "ZRANGE"}))
 """What a process that hosts no agents needs."""
+OPERATOR_COMMANDS = tuple(sorted(_used_by("requeue", "requeue_event") | {"HGETALL", "TIME", "XRANGE", "ZRANGE"}))
+"""What a process needs that looks after dead letters."""
 WORKER_COMMANDS = tuple(sorted(_used_by(*SCRIPTS) | {"HGETALL", "XTRIM", "ZRANGE", "ZREM", *CLIENT_COMMANDS}))
 """What a process that hosts agents needs."""
 

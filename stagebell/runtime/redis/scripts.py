@@ -22,7 +22,16 @@ from stagebell.runtime.redis import results
 from stagebell.runtime.redis.connection import Arg
 from stagebell.runtime.redis.keys import LeasedKeys
 from stagebell.runtime.redis.requests import Delivery, ReplyTo
-from stagebell.runtime.redis.results import Claim, FanoutReply, Grant, InboxEntry, Registered, SendReply, Taken
+from stagebell.runtime.redis.results import (
+    Claim,
+    FanoutReply,
+    Grant,
+    InboxEntry,
+    Registered,
+    RequeueReply,
+    SendReply,
+    Taken,
+)
 from stagebell.runtime.redis.script_calls import SHA, as_is, version_arg
 from stagebell.runtime.redis.turn_scripts import TurnScripts
 
@@ -156,6 +165,28 @@ class Scripts(TurnScripts):
             results.read_flag,
             *("EVALSHA", SHA["ring"], 1, keys.own),
             *(self.keys.bell_head, kind, keys.tag, entry_id, turn_id, payload),
+        )
+
+    # ---- dead letters
+
+    def requeue(
+        self, dead: LeasedKeys, letter_id: str, to: Delivery, *, window_ms: int = 600_000
+    ) -> asyncio.Future[RequeueReply]:
+        """Put a dead letter into an inbox, with the turn id and envelope of `to`."""
+        return self.run(
+            results.read_requeue,
+            *("EVALSHA", SHA["requeue"], 4, dead.dlq, to.keys.inbox, to.keys.marker(to.turn_id), to.keys.own),
+            *(letter_id, window_ms, self.keys.bell_head, to.keys.tag, to.turn_id, to.agent, to.envelope),
+        )
+
+    def requeue_event(
+        self, events: LeasedKeys, letter_id: str, *, window_ms: int = 600_000
+    ) -> asyncio.Future[RequeueReply]:
+        """Put an event that was set aside back into the stream of events."""
+        return self.run(
+            results.read_requeue,
+            *("EVALSHA", SHA["requeue_event"], 3, events.dlq, events.inbox, events.marker(letter_id)),
+            *(letter_id, window_ms),
         )
 
     # ---- the process

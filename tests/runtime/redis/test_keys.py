@@ -72,7 +72,15 @@ ALL_KEYS = [
     *(PARTITION.state("a\nb"), PARTITION.journal("T"), PARTITION.savepoints("T"), PARTITION.marker("T")),
     *(getattr(PROCESS, n) for n in ("own", "hold", "inbox", "run", "dlq", "bell")),
     *(getattr(EVENTS, n) for n in ("own", "hold", "inbox", "run", "dlq")),
-    *(SHARED.reg, SHARED.workers, SHARED.probe, SHARED.worker("w-1"), SHARED.client_replies("c-1")),
+    *(
+        SHARED.reg,
+        SHARED.workers,
+        SHARED.ended,
+        SHARED.probe,
+        EVENTS.marker("1-1"),
+        SHARED.worker("w-1"),
+        SHARED.client_replies("c-1"),
+    ),
 ]
 
 

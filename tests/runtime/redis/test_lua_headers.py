@@ -54,6 +54,8 @@ REQUESTS: dict[str, Callable[[Scripts], Any]] = {
         left_open=LeftOpen(("k",), "left_open_stream"),
     ),
     "retry": lambda s: s.retry(TURN, attempt="attempt", forget=("k",)),
+    "requeue": lambda s: s.requeue(A, "letter_id", Delivery(A, "turn_id", "agent", b"envelope")),
+    "requeue_event": lambda s: s.requeue_event(EventsKeys("headers"), "letter_id"),
     "withdraw": lambda s: s.withdraw(
         A, entry_id="entry_id", turn_id="turn_id", reply_to=REPLY._replace(field="k"), failure=b"failure"
     ),
@@ -140,7 +142,9 @@ def test_no_file_is_left_out() -> None:
 
 
 @pytest.mark.unit
-@pytest.mark.parametrize("name", ["send", "call", "commit", "fail", "fanout", "withdraw", "retry"])
+@pytest.mark.parametrize(
+    "name", ["send", "call", "commit", "fail", "fanout", "withdraw", "retry", "requeue", "requeue_event"]
+)
 def test_what_may_fail_comes_before_the_first_write(name: str) -> None:
     """After the line that says so, no reading that could meet a wrong type and no answer but the last."""
     body = SCRIPTS[name].text

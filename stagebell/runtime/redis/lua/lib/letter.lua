@@ -15,3 +15,17 @@ local function kept(fields, known)
   found[#found + 1] = tostring(#fields / 2)
   return found
 end
+
+-- letter(dlq, id): the fields of a dead letter, or nil (needs checks)
+local function letter(dlq, id)
+  local found = redis.pcall('XRANGE', dlq, id, id)
+  if found.err then bad = bad or dlq; return nil end
+  return found[1] and found[1][2]
+end
+
+-- marked(marker): the id of the entry that a letter has become, if this is the same request again (needs checks)
+local function marked(marker)
+  local known = redis.pcall('GET', marker)
+  if type(known) == 'table' then bad = bad or marker; return false end
+  return known
+end
