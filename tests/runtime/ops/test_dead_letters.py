@@ -79,14 +79,10 @@ async def test_a_letter_is_listed_shown_and_requeued(shell: Shell, publisher: Pu
     assert letter["data"] == {"text": "ada", "number": 0}
     shown = shell.run("dead-letters", "show", letter["id"]).stdout
     assert all(word in shown for word in ("strict/ada", '"text": "ada"', "Traceback (most recent call last)"))
-    assert json.loads(shell.run("dead-letters", "show", letter["id"], "--json").stdout) == letter
     (shell.folder / "open").touch()
     done = shell.run("dead-letters", "requeue", letter["id"])
     assert (done.returncode, done.stdout) == (0, "requeued 1 dead letter\n")
     await eventually(lambda: (shell.folder / "served").exists(), within=10)
-    again = shell.run("dead-letters", "requeue", letter["id"])
-    assert again.returncode == 1
-    assert letter["id"] in again.stderr
     assert await letters.count() == 0
 
 
@@ -110,4 +106,6 @@ def test_what_is_not_there(shell: Shell) -> None:
     assert unknown.returncode == 1
     assert unknown.stderr.startswith("error: there is no dead letter 'strict:3/17-0'")
     assert shell.run("dead-letters", "requeue", "strict:3/17-0", "--all").returncode == 2
-    assert shell.run("dead-letters", "list", STAGEBELL_REDIS="").returncode == 1
+    unknown = shell.run("dead-letters", "requeue", "strict:3/17-0")
+    assert unknown.returncode == 1
+    assert "strict:3/17-0 is not requeued" in unknown.stderr
