@@ -302,7 +302,7 @@ class OutcomeUnknown(ServerError):
 
 
 class Busy(ServerError):
-    """An inbox is full."""
+    """An inbox is full; `length` is how many messages wait in it. Nothing was sent."""
 
     def __init__(self, recipient: AgentId | str, length: int) -> None:
         super().__init__(

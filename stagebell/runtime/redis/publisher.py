@@ -25,7 +25,8 @@ class Publisher:
         url: redis://, rediss:// or unix:// URL of the server; without one, the embedded server of the project folder.
         namespace: the namespace of the agents.
         folder: the project folder of the embedded server (default: `.stagebell` in the current directory).
-        options: `max_message_bytes`, `undeliverable_after`, `server_patience`; see `RedisSettings`.
+        options: `max_message_bytes`, `undeliverable_after`, `server_patience`, `inbox_limit`, `when_full`; see
+            `RedisSettings`.
     """
 
     def __init__(
@@ -106,6 +107,7 @@ class Publisher:
 
         Raises:
             MessageTooLarge: it is larger than `max_message_bytes`.
+            Busy: an inbox is full, and with `when_full="wait"` there was no room for `server_patience`.
             ServerUnavailable: the server was away for too long, nothing was sent.
             OutcomeUnknown: the server was away for too long, and it may have got the message.
         """

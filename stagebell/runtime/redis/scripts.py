@@ -81,6 +81,7 @@ class Scripts(TurnScripts):
         registry_version: int | None = None,
         window_ms: int = 600_000,
         cap: int = 0,
+        after: Sequence[str] = (),
     ) -> asyncio.Future[SendReply]:
         """Accept messages from outside of all turns, all or none.
 
@@ -88,12 +89,14 @@ class Scripts(TurnScripts):
             registry_version: the version by which the recipients were found; None: do not check.
             window_ms: how long the same turn id is recognised as sent before; 0: never.
             cap: no inbox may get longer than that; 0: no limit.
+            after: for each message the marker of one that must be accepted before it, or its own; empty: for none.
         """
         names: list[Arg] = [self.keys.reg]
         values: list[Arg] = [version_arg(registry_version), window_ms, cap, self.keys.bell_head]
         for keys, turn_id, agent, envelope in deliveries:
             names += (keys.inbox, keys.marker(turn_id), keys.own)
             values += (keys.tag, turn_id, agent, envelope)
+        names += after
         return self.run(results.read_send, "EVALSHA", SHA["send"], len(names), *names, *values)
 
     def read(self, inbox: str, start: str, count: int) -> asyncio.Future[list[InboxEntry]]:

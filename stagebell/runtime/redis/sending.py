@@ -35,6 +35,7 @@ class Sending(States):
             CantHandle: the agent has no handler for the message.
             UnregisteredType, MessageTooLarge: the message, or its reply, cannot travel.
             RuntimeNotRunning: the runtime is not running.
+            Busy: from outside of agents: the agent's inbox is full (see `when_full`).
             asyncio.CancelledError: the token was cancelled.
             Exception: whatever the handler raised, with the traceback of its worker as `remote_traceback`.
         """

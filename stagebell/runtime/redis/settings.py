@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 
 class RedisOptions(TypedDict, total=False):
@@ -20,6 +20,8 @@ class RedisOptions(TypedDict, total=False):
     read_credit: int
     max_agents_in_memory: int
     passivate_after: float
+    inbox_limit: int
+    when_full: Literal["wait", "raise"]
 
 
 class PublisherOptions(TypedDict, total=False):
@@ -28,6 +30,8 @@ class PublisherOptions(TypedDict, total=False):
     max_message_bytes: int
     undeliverable_after: float
     server_patience: float
+    inbox_limit: int
+    when_full: Literal["wait", "raise"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +46,15 @@ class RedisSettings:
         max_state_bytes: largest state of one agent, encoded.
         undeliverable_after: how long nobody may host an agent's type before calls to it are given up.
         stop_grace: how long open turns may go on after `stop`.
-        server_patience: how long the server may be away before calls from outside of turns are given up.
+        server_patience: how long the server may be away, or an inbox be full, before what is sent from outside of
+            agents is given up.
         read_credit: how many messages of one partition are held in memory.
         max_agents_in_memory: how many agents that save state may be in memory; those not used for the longest time are
             dropped first, and loaded again when a message comes for them.
         passivate_after: how long an agent that saves state may be idle before it is dropped.
+        inbox_limit: how many messages may wait in one inbox (of a partition) before it takes no more from outside; what
+            agents send is always taken.
+        when_full: whether a send from outside waits for room, `server_patience` at most, or raises `Busy` at once.
     """
 
     lease: float = 3.0
@@ -60,14 +68,25 @@ class RedisSettings:
     read_credit: int = 256
     max_agents_in_memory: int = 10_000
     passivate_after: float = 300.0
+    inbox_limit: int = 10_000
+    when_full: Literal["wait", "raise"] = "wait"
 
     def __post_init__(self) -> None:
         for name in ("lease", "max_stall", "undeliverable_after", "server_patience", "passivate_after"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be more than 0 seconds")
-        for name in ("partitions", "max_message_bytes", "max_state_bytes", "read_credit", "max_agents_in_memory"):
+        for name in (
+            "partitions",
+            "max_message_bytes",
+            "max_state_bytes",
+            "read_credit",
+            "max_agents_in_memory",
+            "inbox_limit",
+        ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1")
+        if self.when_full not in ("wait", "raise"):
+            raise ValueError('when_full must be "wait" or "raise"')
         if self.stop_grace < 0:
             raise ValueError("stop_grace must not be negative")
 

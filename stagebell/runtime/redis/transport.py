@@ -13,12 +13,14 @@ from autogen_core import AgentId, CancellationToken, TopicId
 from stagebell.errors import CallDepthExceeded, Undeliverable
 from stagebell.messages.ids import new_message_id, turn_id
 from stagebell.messages.registry import Encoded
+from stagebell.runtime.engine.turn import current_turn
 from stagebell.runtime.redis.awaiting import Awaiting
 from stagebell.runtime.redis.directory import Directory
 from stagebell.runtime.redis.lane import Lane, Sent
 from stagebell.runtime.redis.link import Link
 from stagebell.runtime.redis.replies import OpenCall, Replies
 from stagebell.runtime.redis.requests import Delivery, ReplyTo
+from stagebell.runtime.redis.settings import RedisSettings
 from stagebell.runtime.redis.wire import Wire
 
 
@@ -26,15 +28,21 @@ class Transport:
     """The sending side of one process."""
 
     def __init__(
-        self, link: Link, wire: Wire, directory: Directory, replies: Replies, max_call_depth: int, patience: float
+        self,
+        link: Link,
+        wire: Wire,
+        directory: Directory,
+        replies: Replies,
+        max_call_depth: int,
+        settings: RedisSettings,
     ) -> None:
         self._wire = wire
         self._directory = directory
         self._replies = replies
         self._max_call_depth = max_call_depth
-        self._patience = patience
+        self._patience = settings.undeliverable_after
         self._awaiting = Awaiting()
-        self._lane = Lane(link, directory)
+        self._lane = Lane(link, directory, settings)
         self._lines: dict[str, _Line] = {}
 
     async def call(
@@ -133,7 +141,7 @@ class Transport:
                 if agent.type not in here:
                     await self._directory.find_place(agent)
 
-        await self._lane.send(prepare, settle)
+        await self._lane.send(prepare, settle, limited=_from_outside())
         return [agent for agent in self._directory.recipients(topic, sender) if agent.type in here]
 
     async def _send_to(self, recipient: AgentId, callee_turn: str, envelope: bytes) -> Sent:
@@ -150,7 +158,7 @@ class Transport:
 
         if recipient.type not in self._lines:
             try:
-                return await self._lane.send(prepare, look)
+                return await self._lane.send(prepare, look, limited=_from_outside())
             except _NotKnownYet:
                 pass
         # Whoever waits for a type to become known waits here, with those behind it, and not in everybody's way.
@@ -159,12 +167,17 @@ class Transport:
             with line:
                 async with line.lock:
                     await self._directory.wait_for_place(recipient, self._patience)
-                    return await self._lane.send(prepare, look)
+                    return await self._lane.send(prepare, look, limited=_from_outside())
         except _NotKnownYet:
             raise Undeliverable(recipient, f"agent type {recipient.type!r} has just lost its last worker") from None
         finally:
             if not line.users:
                 self._lines.pop(recipient.type, None)
+
+
+def _from_outside() -> bool:
+    """True when no agent's code is running: what agents send is never refused, or they could wait for each other."""
+    return current_turn.get() is None
 
 
 class _NotKnownYet(Exception):

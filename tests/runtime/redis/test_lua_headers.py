@@ -32,7 +32,7 @@ REQUESTS: dict[str, Callable[[Scripts], Any]] = {
     "renew": lambda s: s.renew(A, token="tok", ttl_ms=1, now="now"),
     "release": lambda s: s.release(A, token="tok", hold_ms=1, agents=["agent"], now="now"),
     "break_hold": lambda s: s.break_hold(A, token="tok", agent="agent", now="now"),
-    "send": lambda s: s.send([OUT]),
+    "send": lambda s: s.send([OUT], after=["after"]),
     "begin": lambda s: s.begin(TURN),
     "call": lambda s: s.call(TURN, "k", CALLEE, digest="digest", known_replies=0, known_savepoints=0),
     "commit": lambda s: s.commit(

@@ -67,6 +67,16 @@ async def test_a_full_inbox_refuses_all_recipients(world: World) -> None:
     assert (await world.scripts.send(deliveries, cap=2)).status == "OK"
 
 
+async def test_a_message_is_not_taken_before_the_one_it_follows(world: World) -> None:
+    first, second = to_both(world)[0], Delivery(world.a, "T9", "a/1", b"nine")
+    after = [world.a.marker(first.turn_id)]
+    with world.untouched():
+        assert (await world.scripts.send([second], after=after)).status == "BUSY"
+    await world.scripts.send([first])
+    assert (await world.scripts.send([second], after=after)).status == "OK"
+    assert (await world.scripts.send([second], after=[world.a.marker("gone")])).status == "OK"  # it was taken before
+
+
 async def test_the_cap_counts_what_the_same_send_brings(world: World) -> None:
     deliveries = [Delivery(world.a, f"T{i}", f"a/{i}", b"x") for i in range(3)]
     with world.untouched():

@@ -1,6 +1,6 @@
 #!lua
 -- Accept a message from outside of all turns, for each of its recipients, or for none.
--- KEYS reg, then per destination: inbox marker own
+-- KEYS reg, then per destination: inbox marker own, then per destination: after
 -- ARGV registry_version window_ms cap bell_head, then per destination: tag turn_id agent envelope
 -- returns {'OK', entry id per destination…} | {'STALE_REGISTRY', version}
 --         | {'BUSY', number of the destination, length} | {'BADKEY', key} | {'BADARGS'}
@@ -9,12 +9,14 @@
 -- The marker keeps the entry's id for window_ms: a send repeated after a lost reply is one message (window 0: no
 -- marker). The registry's version tells that the recipients were found by subscriptions that still hold ('': do
 -- not check). The cap (0: none) refuses what would make an inbox longer than that. Without allow-oom, so a full
--- server refuses it before it starts, while commits go on and drain the inboxes.
+-- server refuses it before it starts, while commits go on and drain the inboxes. The keys `after` may be left out
+-- all together: each is the marker of a message that must have been accepted before this one (or its own: of none),
+-- else a sender that does not wait for answers could see the second taken when the first was refused.
 --@include checks
 --@include bell
-local n = (#KEYS - 1) / 3
+local n = (#ARGV - 4) / 4
 local window, cap = ARGV[2], tonumber(ARGV[3])
-if #ARGV ~= 4 + 4 * n or not tonumber(window) or not cap then return {'BADARGS'} end
+if (#KEYS ~= 1 + 3 * n and #KEYS ~= 1 + 4 * n) or not tonumber(window) or not cap then return {'BADARGS'} end
 local version = ARGV[1] ~= '' and (field(KEYS[1], 'v') or '0') or ''
 if version ~= ARGV[1] then return refuse({'STALE_REGISTRY', version}) end
 
@@ -28,6 +30,10 @@ for i = 1, n do
     ids[marker] = known
   end
   if bad then return refuse() end
+  local after = KEYS[1 + 3 * n + i] or marker
+  if after ~= marker and not ids[marker] and not ids[after] then
+    if not redis.pcall('GET', after) then return {'BUSY', i, redis.call('XLEN', inbox)} end
+  end
   if cap > 0 and not ids[marker] then
     local length = redis.call('XLEN', inbox) + (more[inbox] or 0)
     if length >= cap then return {'BUSY', i, length} end
