@@ -25,6 +25,7 @@ from stagebell.runtime.engine.activation import Activation
 from stagebell.runtime.engine.cancellation import Dependent, TokenLinks
 from stagebell.runtime.engine.catalog import Catalog
 from stagebell.runtime.engine.drive import Ended, drive, first_step, remaining_steps
+from stagebell.runtime.engine.limit import RunningLimit
 from stagebell.runtime.engine.performer import Performer
 from stagebell.runtime.engine.retiring import Retiring
 from stagebell.runtime.engine.turn import Entry, Turn, current_turn
@@ -48,6 +49,7 @@ class Dispatcher:
         self._accepting = True  # before the first start messages wait; after a stop they are refused
         self._performer = performer
         self._ready: deque[Activation] = deque()
+        self.limit = RunningLimit(self._ready)
         self._pump: Task[None] | None = None
         self._links = TokenLinks(self.cancel)
         self._idle_waiters: list[Future[None]] = []
@@ -69,7 +71,12 @@ class Dispatcher:
         activation.push(entry, first=first)
         self.queued += 1
         # An agent whose mailbox was not empty is in the line already, or its open turn puts it there when it ends.
-        if (was_empty and activation.top is None) or activation.hosted.interleaved or activation.has_nested(entry):
+        if (
+            (was_empty and activation.top is None)
+            or activation.hosted.interleaved
+            or activation.has_nested(entry)
+            or (self.limit.reached and self.limit.lets_in(activation, entry))
+        ):
             self._ready.append(activation)
             self._wake()
 
@@ -111,6 +118,7 @@ class Dispatcher:
             activation.mailbox = None
         self._performer.catalog.later.end(RuntimeNotRunning("the runtime was stopped before the call was answered"))
         self._ready.clear()
+        self.limit.clear()
         self._look_idle()
 
     async def run_next(self) -> None:
@@ -138,12 +146,14 @@ class Dispatcher:
         me = asyncio.current_task()
         ready = self._ready
         try:
-            while ready and self.started:
+            while (ready or self.limit.let_on()) and self.started:
                 watched = self._performer.watched
                 for _ in range(_TURNS_BETWEEN_YIELDS):
                     if not ready or not self.started:
                         break
                     activation = ready.popleft()
+                    if self.limit.reached and self.limit.holds_back(activation):
+                        continue
                     entry = activation.take()
                     if entry is None:
                         continue
@@ -209,6 +219,8 @@ class Dispatcher:
             turn.reply = entry.reply
         if entry.receipt is not None:
             turn.receipt = entry.receipt
+            if self.limit.counts(entry):
+                self.limit.started(turn)
         activation.push_turn(turn)
         return turn
 
@@ -271,6 +283,9 @@ class Dispatcher:
             parent = turn.parent
             if parent is not None and parent.calls and turn in parent.calls:
                 parent.calls.remove(turn)
+        if turn.limited:
+            self.limit.ended()
+            self._wake()
         if activation.retired is not None:
             self.retiring.turn_ended(activation)
         if activation.mailbox and not _loop_ends(turn):

@@ -22,6 +22,11 @@ class Receipt(Protocol):
         """True while the turn has a call open that the engine knows nothing of."""
         ...
 
+    @property
+    def from_outside(self) -> bool:
+        """True unless the message is a call from a turn."""
+        ...
+
     def begin(self, turn: Turn) -> Awaitable[None] | None:
         """The turn starts; called after the agent is in memory and before its handler runs."""
         ...

@@ -106,6 +106,7 @@ class Turn(MessageContext):
     suspended_at: float | None = None
     cancelling_before: int = 0
     warned: bool = False
+    limited: bool = False  # it is counted by the limit of running turns
 
     def __init__(
         self,

@@ -84,6 +84,7 @@ class RedisRuntime(Sending):
         self._folder = folder
         self._settings = RedisSettings(**options)
         register_requests(self._registry)
+        self._dispatcher.limit.most = self._settings.max_running_turns
         self._server: EmbeddedServer | None = None
         self._starting: Future[None] | None = None
         self._ending: Task[None] | None = None

@@ -20,6 +20,7 @@ class RedisOptions(TypedDict, total=False):
     read_credit: int
     max_agents_in_memory: int
     passivate_after: float
+    max_running_turns: int
     inbox_limit: int
     when_full: Literal["wait", "raise"]
 
@@ -52,6 +53,7 @@ class RedisSettings:
         max_agents_in_memory: how many agents that save state may be in memory; those not used for the longest time are
             dropped first, and loaded again when a message comes for them.
         passivate_after: how long an agent that saves state may be idle before it is dropped.
+        max_running_turns: how many turns may be open at once in this worker; calls from turns are let in beyond that.
         inbox_limit: how many messages may wait in one inbox (of a partition) before it takes no more from outside; what
             agents send is always taken.
         when_full: whether a send from outside waits for room, `server_patience` at most, or raises `Busy` at once.
@@ -68,6 +70,7 @@ class RedisSettings:
     read_credit: int = 256
     max_agents_in_memory: int = 10_000
     passivate_after: float = 300.0
+    max_running_turns: int = 1_000
     inbox_limit: int = 10_000
     when_full: Literal["wait", "raise"] = "wait"
 
@@ -82,6 +85,7 @@ class RedisSettings:
             "read_credit",
             "max_agents_in_memory",
             "inbox_limit",
+            "max_running_turns",
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1")

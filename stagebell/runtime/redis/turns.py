@@ -91,6 +91,11 @@ class DurableTurn(RetriedTurn):
         """The calls of this turn that wait for their replies, as far as the server has taken them."""
         return self._calls.awaited() if self._calls is not None else iter(())
 
+    @property
+    def from_outside(self) -> bool:
+        """True unless the message is a call from a turn."""
+        return not self.envelope.chain
+
     def admitted_by(self, turn: Turn) -> bool:
         """True when this message descends from a call that `turn` awaits."""
         above = turn.receipt
