@@ -27,7 +27,7 @@ def small(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 def fill(server: Server) -> None:
     used = int(server.client().info("memory")["used_memory"])  # type: ignore[index]
-    server.client().config_set("maxmemory", max(1, used - 100_000))
+    server.client().config_set("maxmemory", used // 2)
 
 
 def empty(server: Server) -> None:
