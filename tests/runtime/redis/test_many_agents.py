@@ -43,14 +43,21 @@ def put_states(server: Server, namespace: str, agents: int) -> None:
     keys = [PartitionKeys(namespace, "counter", number) for number in range(PARTITIONS)]
     form = state_form(Counting)
     state = json.dumps({"type": form.type, "version": form.version, "state": {"count": 1}})
-    client = server.client()
-    for start in range(0, agents, 10_000):
-        pipeline = client.pipeline(transaction=False)
-        for key in map(str, range(start, min(agents, start + 10_000))):
-            place = keys[partition_of(f"counter/{key}", PARTITIONS)]
-            pipeline.execute_command("HSET", place.state(key), "v", 1, "d", state)
-            pipeline.execute_command("SADD", place.ids, f"counter/{key}")
-        pipeline.execute(raise_on_error=True)
+    write = server.client().register_script(WRITE)
+    for start in range(0, agents, 40_000):
+        parts: list[list[str]] = [[] for _ in keys]
+        for key in map(str, range(start, min(agents, start + 40_000))):
+            parts[partition_of(f"counter/{key}", PARTITIONS)].append(key)
+        for place, part in zip(keys, parts, strict=True):
+            write(args=[state, place.ids, place.state(""), *part])
+
+
+WRITE = """
+for i = 4, #ARGV do
+  redis.call('HSET', ARGV[3] .. ARGV[i], 'v', 1, 'd', ARGV[1])
+  redis.call('SADD', ARGV[2], 'counter/' .. ARGV[i])
+end
+"""
 
 
 async def touch(runtime: RedisRuntime, keys: Iterable[int], answer: int, at_once: int = 200) -> None:
@@ -109,6 +116,7 @@ def traced() -> int:
 
 
 @pytest.mark.torture
+@pytest.mark.timeout(600)
 async def test_a_million_agents_with_ten_thousand_in_memory(
     server: Server, namespace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
