@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from stagebell import errors, testing
     from stagebell.errors import StagebellError
     from stagebell.runtime.engine.deferred import DeferredReply, defer_reply
+    from stagebell.runtime.engine.deadlines import deadline, remaining
     from stagebell.runtime.engine.immediate import immediate
     from stagebell.runtime.engine.migrations import migrates
     from stagebell.runtime.engine.options import agent_options
@@ -35,9 +36,11 @@ __all__ = [
     "StagebellError",
     "agent_options",
     "defer_reply",
+    "deadline",
     "errors",
     "immediate",
     "migrates",
+    "remaining",
     "testing",
 ]
 
@@ -53,8 +56,10 @@ _MODULES = {
     "StagebellError": "stagebell.errors",
     "agent_options": "stagebell.runtime.engine.options",
     "defer_reply": "stagebell.runtime.engine.deferred",
+    "deadline": "stagebell.runtime.engine.deadlines",
     "immediate": "stagebell.runtime.engine.immediate",
     "migrates": "stagebell.runtime.engine.migrations",
+    "remaining": "stagebell.runtime.engine.deadlines",
 }
 
 

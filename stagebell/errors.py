@@ -7,6 +7,7 @@
     ├── UnknownDeadLetter     (also LookupError)              it is not there, or not any more
     ├── CallCycleError        agents wait for each other in a circle
     ├── CallDepthExceeded     a chain of calls is longer than the limit
+    ├── DeadlineExceeded      (also TimeoutError)             the deadline was over before the answer came
     ├── RuntimeNotRunning     (also RuntimeError)             the runtime was stopped or not started
     ├── RemoteHandlerError    a handler elsewhere raised an exception whose class is not loaded here
     ├── NonDeterministicReplay a turn that ran again made other calls than before
@@ -38,6 +39,7 @@ Each error carries what it knows as attributes; the text says what happened, whe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from autogen_core import AgentId
 from autogen_core.exceptions import CantHandleException, UndeliverableException
@@ -109,6 +111,19 @@ class CallDepthExceeded(StagebellError):
         self.recipient = str(recipient)
         self.depth = depth
         self.limit = limit
+
+
+class DeadlineExceeded(StagebellError, TimeoutError):
+    """The deadline was over before the answer came; `deadline` is in milliseconds since the epoch."""
+
+    def __init__(self, recipient: AgentId | str, deadline: int) -> None:
+        at = datetime.fromtimestamp(deadline / 1000, UTC).isoformat(timespec="milliseconds")
+        super().__init__(
+            f"{recipient} did not answer by the deadline, {at}: what it had begun is given up. "
+            "Give it more time, or find out what it waited for"
+        )
+        self.recipient = str(recipient)
+        self.deadline = deadline
 
 
 class RuntimeNotRunning(StagebellError, RuntimeError):

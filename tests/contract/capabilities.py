@@ -19,7 +19,6 @@ class Capabilities:
         publish_then_call: order holds across a handler's publishes and calls.
         any_object: messages are handed over as they are; types need no registration and have no size.
         custom_subscriptions: subscriptions of other classes than AutoGen's two are taken.
-        cancels_calls: a token reaches the handler of a call.
     """
 
     context_variables: bool = True
@@ -28,7 +27,6 @@ class Capabilities:
     publish_then_call: bool = True
     any_object: bool = True
     custom_subscriptions: bool = True
-    cancels_calls: bool = True
 
     def meets(self, needs: dict[str, bool]) -> bool:
         """True when it declares all of this.
@@ -52,7 +50,6 @@ OVER_A_SERVER = Capabilities(
     publish_then_call=False,
     any_object=False,
     custom_subscriptions=False,
-    cancels_calls=False,
 )
 
 TOLD_AS = {
@@ -62,7 +59,6 @@ TOLD_AS = {
     "publish_then_call": "a call that follows a publish may arrive before it",
     "any_object": "A message type must be registered where it is sent",
     "custom_subscriptions": "a class with a matching rule of its own is refused",
-    "cancels_calls": "does not yet reach a handler in another process",
 }
 """The words of README.md or docs/compatibility.md by which users learn that a runtime cannot do this."""
 

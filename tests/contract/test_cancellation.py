@@ -12,7 +12,6 @@ from tests.support.agents import Ask, Doing, agent, echo, host
 from tests.support.waiting import eventually
 
 
-@pytest.mark.needs(cancels_calls=True)
 async def test_the_handler_gets_the_callers_token_and_the_caller_its_cancellation(runtime: Any, start: Any) -> None:
     token, entered, seen = CancellationToken(), asyncio.Event(), []
 
@@ -78,7 +77,6 @@ async def test_a_cancelled_token_is_refused_before_the_handler_runs(runtime: Any
     assert not ran
 
 
-@pytest.mark.needs(cancels_calls=True)
 async def test_a_call_that_waits_is_cancelled_before_its_handler_runs(runtime: Any, start: Any) -> None:
     token, gate, entered, ran = CancellationToken(), asyncio.Event(), asyncio.Event(), []
 
@@ -102,7 +100,6 @@ async def test_a_call_that_waits_is_cancelled_before_its_handler_runs(runtime: A
     assert ran == ["first"]
 
 
-@pytest.mark.needs(cancels_calls=True)
 async def test_calls_of_a_cancelled_turn_are_cancelled_without_passing_the_token_on(runtime: Any, start: Any) -> None:
     token, entered, seen = CancellationToken(), asyncio.Event(), []
 
@@ -129,7 +126,6 @@ async def test_calls_of_a_cancelled_turn_are_cancelled_without_passing_the_token
     assert seen == [True]
 
 
-@pytest.mark.needs(cancels_calls=True)
 async def test_an_agent_goes_on_after_a_turn_was_cancelled(runtime: Any, start: Any) -> None:
     token, entered = CancellationToken(), asyncio.Event()
 

@@ -82,10 +82,15 @@ class View:
                 found.append({k.decode(): v.decode("utf-8", "replace") for k, v in fields.items()})
         return found
 
+    def keys(self, end: str) -> list[str]:
+        """All keys of the namespace with this end."""
+        return self._keys(f"sb:{{{self.namespace}*{end}")
+
     def left_behind(self) -> list[str]:
-        """Keys of open turns; at rest there must be none."""
+        """Keys of open turns, and streams that say which are to be ended; at rest there must be none."""
         tagged = self._keys(f"sb:{{{self.namespace}*")
-        return [key for key in tagged if key.partition("}:")[2].split(":")[0] in _OF_OPEN_TURNS]
+        open_turns = [key for key in tagged if key.partition("}:")[2].split(":")[0] in _OF_OPEN_TURNS]
+        return open_turns + [key for key in self.keys("}:ctl") if self.client.xlen(key)]
 
     def against_the_list(self) -> list[str]:
         """Keys that have no stated lifetime, another type than stated, or no expiry where one is stated."""

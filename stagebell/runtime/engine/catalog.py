@@ -15,6 +15,7 @@ from autogen_core.logging import AgentConstructionExceptionEvent
 from stagebell.errors import AlreadyRegistered, UnknownAgentType
 from stagebell.runtime.engine.activation import Activation
 from stagebell.runtime.engine.deferred import RepliesInMemory
+from stagebell.runtime.engine.clock import Clock, SystemClock
 from stagebell.runtime.engine.events import event_logger
 from stagebell.runtime.engine.migrations import StateForm, state_form
 from stagebell.runtime.engine.options import options_of
@@ -32,6 +33,7 @@ class HostedType:
     """An agent type that this process can run."""
 
     later: LaterReplies
+    clock: Clock = SystemClock()
 
     def __init__(self, name: str, factory: Factory | None, expected_class: type | None) -> None:
         options = options_of(expected_class)
@@ -58,9 +60,10 @@ class HostedType:
 class Catalog:
     """All agent types of one runtime; `later` keeps the calls to agents in memory whose replies come later."""
 
-    def __init__(self, runtime: AgentRuntime, later: RepliesInMemory) -> None:
+    def __init__(self, runtime: AgentRuntime, later: RepliesInMemory, clock: Clock) -> None:
         self._runtime = runtime
         self.later = later
+        self._clock = clock
         self.types: dict[str, HostedType] = {}
 
     def add_factory(self, name: str, factory: Factory, expected_class: type | None) -> HostedType:
@@ -76,6 +79,7 @@ class Catalog:
             )
         hosted = self.types[name] = HostedType(name, factory, expected_class)
         hosted.later = self.later
+        hosted.clock = self._clock
         return hosted
 
     async def add_instance(self, instance: Agent, id: AgentId) -> HostedType:
@@ -89,6 +93,7 @@ class Catalog:
         if hosted is None:
             hosted = HostedType(id.type, None, type(instance))
             hosted.later = self.later
+            hosted.clock = self._clock
         elif id.key in hosted.live:
             raise AlreadyRegistered(f"agent {id} already exists in this runtime")
         elif hosted.factory is not None:

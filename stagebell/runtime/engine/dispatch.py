@@ -221,6 +221,9 @@ class Dispatcher:
             turn.receipt = entry.receipt
             if self.limit.counts(entry):
                 self.limit.started(turn)
+            entry.turn = turn
+        if entry.deadline is not None:
+            turn.deadline = entry.deadline
         activation.push_turn(turn)
         return turn
 
@@ -321,6 +324,16 @@ class Dispatcher:
                 if dependent.reply is not None and not dependent.reply.done():
                     dependent.reply.cancel()
 
+    def drop(self, entry: Entry) -> None:
+        """The deadline of a call is over: let it wait no more; a turn that runs is cancelled."""
+        if not self.withdraw(entry) and entry.turn is not None:
+            self.expire(entry.turn)
+
+    def expire(self, turn: Turn) -> None:
+        """Cancel a turn because its deadline is over."""
+        turn.expired = not turn.cancelled
+        self.cancel(turn)
+
     def _cancel_alone(self, turn: Turn) -> Sequence[Dependent]:
         if turn.cancelled or turn.closed:
             return ()
@@ -329,6 +342,8 @@ class Dispatcher:
             turn.cancellation_token.cancel()
         if turn.reply is not None and not turn.reply.done():
             turn.reply.cancel()
+        if turn.receipt is not None:
+            turn.receipt.cancelled()
         parent = turn.parent
         if parent is None or not (parent.cancelled and parent.task is turn.task):
             # A call that was queued is answered above; one that runs on its caller's stack holds the caller.

@@ -33,6 +33,7 @@ from stagebell.runtime.engine.calls import find_cycle
 from stagebell.runtime.engine.catalog import Catalog, HostedType
 from stagebell.runtime.engine.clock import Clock, SystemClock
 from stagebell.runtime.engine.deferred import RepliesInMemory
+from stagebell.runtime.engine.deadlines import Deadlines, deadline_of, given_deadline
 from stagebell.runtime.engine.dispatch import Dispatcher
 from stagebell.runtime.engine.drive import drive
 from stagebell.runtime.engine.events import Events
@@ -82,9 +83,12 @@ class Host:
         self._events = Events(self._describe, tracer_provider)
         self._interventions = Interventions(intervention_handlers, self._events)
         self._watcher = Watched(self._events, self._interventions)
-        self._catalog = Catalog(cast(AgentRuntime, self), RepliesInMemory(self._interventions))
-        performer = Performer(self._catalog, self._events, self._interventions, self._on_publish_error)
+        self._catalog = Catalog(cast(AgentRuntime, self), RepliesInMemory(self._interventions), self._clock)
+        self._deadlines = Deadlines(self._clock)
+        performer = Performer(self._catalog, self._events, self._interventions, self._deadlines, self._on_publish_error)
         self._dispatcher = Dispatcher(self._catalog, performer, grace=cancel_grace, warn_after=warn_after)
+        self._deadlines.on_over = self._dispatcher.drop
+        self._deadlines.expire = self._dispatcher.expire
         self._max_call_depth = max_call_depth
         self._inline_calls = 0
 
@@ -173,13 +177,22 @@ class Host:
         if token is not None and token.is_cancelled():
             raise CancelledError
         caller = self._caller()
+        deadline = given_deadline.get()
+        if caller is not None and caller.deadline is not None:
+            deadline = deadline_of(caller)
         self._inline_calls += 1
         if caller is None and not self._inline_calls % _CALLS_BETWEEN_YIELDS:
             await sleep(0)  # calls that end in their first step never give way to others
         activation = hosted.live.get(recipient.key) or hosted.activation(recipient)
         agent = activation.agent
-        if agent is None or not self._dispatcher.started or self._watched or not self._may_inline(activation, caller):
-            return await self._call_queued(activation, message, sender, token, message_id, caller)
+        if (
+            agent is None
+            or deadline is not None
+            or not self._dispatcher.started
+            or self._watched
+            or not self._may_inline(activation, caller)
+        ):
+            return await self._call_queued(activation, message, sender, token, message_id, caller, deadline)
         turn = Turn(activation, caller, sender, None, True, token, message_id)
         turn.inline = True
         activation.push_turn(turn)
@@ -205,6 +218,7 @@ class Host:
         token: CancellationToken | None,
         message_id: str | None,
         caller: Turn | None,
+        deadline: int | None,
     ) -> Any:
         dispatcher = self._dispatcher
         self._refuse_endless(activation, caller)
@@ -219,9 +233,14 @@ class Host:
             reply=get_running_loop().create_future(),
         )
         entry.activation = activation
+        alarm = None if deadline is None else self._deadlines.guard(entry, deadline)
         self._open_call(entry)
         dispatcher.enqueue(activation, entry)
-        return await self._outcome_of(entry)
+        try:
+            return await self._outcome_of(entry)
+        finally:
+            if alarm is not None:
+                alarm.cancel()
 
     async def _answered_later(
         self, turn: Turn, result: Any, caller: Turn | None, token: CancellationToken | None
@@ -251,6 +270,8 @@ class Host:
                 dispatcher.cancel(entry.turn)
             raise
         finally:
+            if alarm is not None:
+                alarm.cancel()
             dispatcher.unlink(entry)
             if caller is not None and caller.calls and entry in caller.calls:
                 caller.calls.remove(entry)
@@ -274,6 +295,7 @@ class Host:
         token: CancellationToken | None,
         message_id: str | None,
         delivery: Delivery | None = None,
+        deadline: int | None = None,
     ) -> None:
         entry = Entry(
             message,
@@ -283,6 +305,7 @@ class Host:
             token=token,
             message_id=message_id,
             delivery=delivery,
+            deadline=deadline,
         )
         types, enqueue = self._catalog.types, self._dispatcher.enqueue
         for agent in recipients:

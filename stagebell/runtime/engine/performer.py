@@ -13,6 +13,7 @@ from autogen_core.logging import DeliveryStage, MessageKind
 from opentelemetry.trace import SpanKind
 
 from stagebell.runtime.engine.catalog import Catalog
+from stagebell.runtime.engine.deadlines import Deadlines
 from stagebell.runtime.engine.events import Events
 from stagebell.runtime.engine.interventions import Interventions
 from stagebell.runtime.engine.outcome import RuntimeRequest, handle, require_handler, set_error, set_result
@@ -29,11 +30,13 @@ class Performer:
         catalog: Catalog,
         events: Events,
         interventions: Interventions,
+        deadlines: Deadlines,
         on_error: Callable[[BaseException], None],
     ) -> None:
         self.catalog = catalog
         self._events = events
         self._interventions = interventions
+        self._deadlines = deadlines
         self._on_error = on_error
 
     @property
@@ -48,7 +51,9 @@ class Performer:
             agent = activation.agent or await self.catalog.agent_of(activation)
             if entry.receipt is not None and (begun := entry.receipt.begin(turn)) is not None:
                 await begun
-            if self.watched:
+            if not entry.is_rpc and entry.receipt is None and (entry.deadline is not None or entry.token is not None):
+                result = await self._handle_limited(turn, agent, entry)
+            elif self.watched:
                 result = await self._handle_observed(turn, entry)
             else:
                 result = await handle(agent, entry.message, turn)
@@ -86,6 +91,8 @@ class Performer:
         """Give the caller its error, or report that of a publish."""
         if entry.is_rpc:
             set_error(entry.reply, error)
+        elif turn.expired:
+            logger.warning("a publish to %s was not handled to its end, its deadline is over", turn.activation.id)
         elif isinstance(error, CancelledError):
             logger.warning("a publish to %s was not handled to its end, its turn was cancelled", turn.activation.id)
         else:
@@ -101,6 +108,16 @@ class Performer:
         if entry.delivery is not None:
             entry.delivery.delivered(error)
         set_error(entry.reply, error)
+
+    async def _handle_limited(self, turn: Turn, agent: Agent, entry: Entry) -> Any:
+        """Handle a publish that may be cancelled or come too late; what is bound to its process handles it anyway."""
+        bound = turn.activation.hosted.process_bound
+        if entry.token is not None and entry.token.is_cancelled() and not bound:
+            raise CancelledError
+        with ExitStack() as limits:
+            if entry.deadline is not None and not bound:
+                limits.enter_context(self._deadlines.limit(turn, entry.deadline))
+            return await (self._handle_observed(turn, entry) if self.watched else handle(agent, entry.message, turn))
 
     async def _handle_observed(self, turn: Turn, entry: Entry) -> Any:
         activation, kind = turn.activation, MessageKind.DIRECT if entry.is_rpc else MessageKind.PUBLISH

@@ -31,6 +31,10 @@ class Receipt(Protocol):
         """The turn starts; called after the agent is in memory and before its handler runs."""
         ...
 
+    def cancelled(self) -> None:
+        """The turn is cancelled, and with it every call that the engine knows nothing of."""
+        ...
+
     def suspended(self) -> None:
         """The handler has not ended in its first step."""
         ...

@@ -35,6 +35,7 @@ class Entry:
     __slots__ = (
         "activation",
         "context",
+        "deadline",
         "delivery",
         "is_rpc",
         "message",
@@ -62,6 +63,7 @@ class Entry:
         reply: Future[Any] | None = None,
         receipt: Receipt | None = None,
         delivery: Delivery | None = None,
+        deadline: int | None = None,
     ) -> None:
         self.message = message
         self.context = context
@@ -74,13 +76,18 @@ class Entry:
         self.reply = reply
         self.receipt = receipt
         self.delivery = delivery
+        self.deadline = deadline
         self.activation: Activation | None = None
         self.turn: Turn | None = None
 
     @property
     def plain(self) -> bool:
-        """True when nobody but the caller, if any, hears how it ended."""
-        return self.receipt is None and self.delivery is None
+        """True when nobody but the caller, if any, hears how it ended, and nothing but its caller may end it."""
+        return (
+            self.receipt is None
+            and self.delivery is None
+            and (self.deadline is None and (self.token is None or self.is_rpc))
+        )
 
 
 class Turn(MessageContext):
@@ -100,6 +107,8 @@ class Turn(MessageContext):
     depth: int = 0
     closed: bool = False
     cancelled: bool = False
+    expired: bool = False  # it was cancelled, or not even begun, since its deadline is over
+    deadline: int | None = None  # milliseconds since the epoch
     interrupting: bool = False
     inline: bool = False
     work: Coroutine[Any, Any, Any] | None = None  # the handler, while the turn is open

@@ -28,6 +28,7 @@ from opentelemetry.trace import TracerProvider
 
 from stagebell.errors import RuntimeNotRunning
 from stagebell.runtime.engine.clock import Clock
+from stagebell.runtime.engine.deadlines import current_deadline
 from stagebell.runtime.engine.host import Host
 from stagebell.runtime.engine.snapshots import load_into, parse_snapshot, save_live, state_of
 from stagebell.runtime.engine.subscriptions import Subscriptions
@@ -114,6 +115,7 @@ class LocalRuntime(Host):
             CantHandle: the agent has no handler for the message.
             CallCycleError: agents would wait for each other for ever.
             CallDepthExceeded: the chain of calls is longer than `max_call_depth`.
+            DeadlineExceeded: a deadline was over before the answer came, see `stagebell.deadline`.
             RuntimeNotRunning: the runtime was stopped.
             asyncio.CancelledError: the token was cancelled.
             Exception: whatever the handler raised.
@@ -155,7 +157,15 @@ class LocalRuntime(Host):
             return
         recipients = self._recipients(topic_id, sender)
         if recipients:
-            self._publish_here(message, topic_id, recipients, sender, cancellation_token, message_id)
+            self._publish_here(
+                message,
+                topic_id,
+                recipients,
+                sender,
+                cancellation_token,
+                message_id,
+                deadline=current_deadline(),
+            )
 
     async def _publish_observed(
         self,
@@ -172,7 +182,7 @@ class LocalRuntime(Host):
         recipients = self._recipients(topic, sender)
         delivery = self._events.publish_span(topic, len(recipients))
         token, message_id = context.cancellation_token, context.message_id
-        self._publish_here(message, topic, recipients, sender, token, message_id, delivery)
+        self._publish_here(message, topic, recipients, sender, token, message_id, delivery, current_deadline())
 
     def _recipients(self, topic: TopicId, sender: AgentId | None) -> list[AgentId]:
         recipients = self._subscriptions.recipients(topic)

@@ -21,20 +21,31 @@ class Awaiting:
     def __init__(self) -> None:
         self._tokens = TokenLinks(_cancel)
 
-    async def answer(self, answer: Future[T], token: CancellationToken | None) -> T:
+    async def answer(self, answer: Future[T], token: CancellationToken | None, caller: Turn | None = None) -> T:
         """The answer.
 
+        Args:
+            answer: cancelled with the token or the caller.
+            token: came with the question.
+            caller: the turn that asks, when it is one whose calls the engine keeps.
+
         Raises:
-            asyncio.CancelledError: the token was cancelled.
+            asyncio.CancelledError: the token or the caller was cancelled.
         """
-        if token is None:
+        if token is None and caller is None:
             return await answer
         waiting = Entry(None, Context(), token=token, reply=answer)
-        self._tokens.link(asyncio.get_running_loop(), token, waiting)
+        if token is not None:
+            self._tokens.link(asyncio.get_running_loop(), token, waiting)
+        if caller is not None:
+            caller.calls = [*(caller.calls or ()), waiting]
         try:
             return await answer
         finally:
-            self._tokens.unlink(token, waiting)
+            if token is not None:
+                self._tokens.unlink(token, waiting)
+            if caller is not None and caller.calls and waiting in caller.calls:
+                caller.calls.remove(waiting)
 
 
 def _cancel(waiting: Turn | Entry) -> None:

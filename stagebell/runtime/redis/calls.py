@@ -10,18 +10,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from asyncio import CancelledError, Future, Task
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from autogen_core import AgentId, CancellationToken
 
-from stagebell.errors import CallDepthExceeded, ServerRefused, ServerUnavailable, StateMismatch
+from stagebell.errors import CallDepthExceeded, DeadlineExceeded, ServerRefused, ServerUnavailable, StateMismatch
 from stagebell.messages.codec import unpack
 from stagebell.messages.envelope import Envelope
 from stagebell.messages.ids import call_id, turn_id
 from stagebell.messages.registry import Encoded
 from stagebell.runtime.redis.circles import Place
+from stagebell.runtime.engine.deadlines import ended_by
+from stagebell.runtime.redis.keys import LeasedKeys
 from stagebell.runtime.redis.replies import OpenCall
 from stagebell.runtime.redis.requests import Delivery, ReplyTo
 from stagebell.runtime.redis.results import CallReply
@@ -55,6 +57,7 @@ class TurnCalls:
         self._numbers: dict[int, int] = {}
         self._answered = 0
         self._loaded = 0
+        self._forsaken = False  # nobody waits for its calls, but they are not cancelled
         self._joined: set[str] = set()
 
     def awaits_one_of(self, chain: tuple[str, ...]) -> str | None:
@@ -77,14 +80,20 @@ class TurnCalls:
         return self._turn.turn is not None and bool(self._turn.turn.calls)
 
     async def call(
-        self, encoded: Encoded, recipient: AgentId, sender: AgentId | None, token: CancellationToken | None
+        self,
+        encoded: Encoded,
+        recipient: AgentId,
+        sender: AgentId | None,
+        token: CancellationToken | None,
+        deadline: int | None = None,
     ) -> Any:
         """Send a call, or learn its reply from the journal; returns the reply.
 
         Raises:
             CallDepthExceeded: the chain of calls is longer than the limit.
+            DeadlineExceeded: the deadline was over before the reply came.
             NonDeterministicReplay: the turn ran again and made another call in this place.
-            asyncio.CancelledError: the turn is not ours any more.
+            asyncio.CancelledError: the turn or the token was cancelled, or the turn is not ours any more.
             BaseException: what the callee's handler raised.
         """
         services, own = self._services, self._turn
@@ -92,17 +101,30 @@ class TurnCalls:
         if len(chain) >= services.max_call_depth:
             raise CallDepthExceeded(recipient, len(chain) + 1, services.max_call_depth)
         k = self._next_k()
+        if own.turn is not None and own.turn.cancelled:
+            raise CancelledError(f"the turn of {own.agent} is cancelled, and so is what it would call")
         id = call_id(own.turn_id, k)
         reply = ReplyTo.caller(own.fence.keys, own.turn_id, k)
-        envelope = services.wire.request(encoded, id=id, to=recipient, sender=sender, reply=reply, chain=(*chain, id))
-        place = await services.directory.wait_for_place(recipient, services.settings.undeliverable_after)
+        envelope = services.wire.request(
+            encoded, id=id, to=recipient, sender=sender, reply=reply, chain=(*chain, id), deadline=deadline
+        )
+        place = await self._find(recipient, deadline)
         delivery = Delivery(place, turn_id(id, str(recipient)), str(recipient), envelope)
         await self._after_earlier_commits()
         try:
-            outcome = await self._exchange(k, recipient, delivery, _digest(recipient, encoded), reply, token)
+            outcome = await self._exchange(k, recipient, delivery, _digest(recipient, encoded), reply, token, deadline)
         except TurnEnded:  # this task of it goes on
-            return await services.transport.call(encoded, recipient, sender=sender, token=token, chain=chain)
+            return await services.transport.call(
+                encoded, recipient, sender=sender, token=token, chain=chain, deadline=deadline
+            )
         return services.wire.outcome(outcome)
+
+    async def _find(self, recipient: AgentId, deadline: int | None) -> LeasedKeys:
+        find, patience = self._services.directory.wait_for_place, self._services.settings.undeliverable_after
+        if deadline is None:
+            return await find(recipient, patience)
+        async with ended_by(deadline, self._services.clock, recipient):
+            return await find(recipient, patience)
 
     async def _exchange(
         self,
@@ -112,6 +134,7 @@ class TurnCalls:
         digest: str,
         reply: ReplyTo,
         token: CancellationToken | None,
+        deadline: int | None,
     ) -> Envelope:
         services, own = self._services, self._turn
         if own.abandoned:
@@ -123,6 +146,7 @@ class TurnCalls:
         self.open[k] = OpenCall(recipient, delivery.keys, delivery.turn_id, reply, answer, loop.time())
         self._requests[k] = delivery, digest
         services.calling[own.turn_id] = own
+        alarm = None if deadline is None else services.clock.call_at(deadline, lambda: self._too_late(k, deadline))
         try:
             own.ensure_begun()
             await self.ask(k, first=True)
@@ -131,7 +155,12 @@ class TurnCalls:
             if outcome.kind == "failure":
                 self.failed.append(k)
             return outcome
+        except CancelledError:
+            self._given_up(k)
+            raise
         finally:
+            if alarm is not None:
+                alarm.cancel()
             answer.cancel()  # if it is still open: whoever has adopted it must let it go
             self._joined.discard(k)
             self.open.pop(k, None)
@@ -147,6 +176,51 @@ class TurnCalls:
             self._services.dispatcher.look_again(activation)
             if activation.mailbox and not activation.hosted.reentrant:
                 self._services.find_circles(activation)
+
+    def _too_late(self, k: str, deadline: int) -> None:
+        """The deadline of call k is over: that is its outcome, unless the journal has another."""
+        call = self.open.get(k)
+        if call is None or call.answer.done():
+            return
+        failure = self._failure(k, call, DeadlineExceeded(call.recipient, deadline))
+
+        def ended(outcome: int | BaseException) -> None:
+            if outcome == 1:
+                self.heard(k, failure)
+            elif not isinstance(outcome, BaseException):
+                self._services.dispatcher.spawn(self.poll(k))
+
+        self._end(k, call, "deadline", failure, ended)
+
+    def _given_up(self, k: str) -> None:
+        """Whoever awaits call k was cancelled: so is the call, wherever it is by now."""
+        call, own = self.open.get(k), self._turn
+        if call is None or own.abandoned or self._forsaken or self._services.stopping:
+            return  # the turn will run again, and needs the call
+        self.failed.append(k)
+        failure = self._failure(k, call, CancelledError(f"the call to {call.recipient} was cancelled by its caller"))
+        self._end(k, call, "cancel", failure, lambda outcome: None)
+
+    def _failure(self, k: str, call: OpenCall, error: BaseException) -> bytes:
+        return self._services.wire.failure(error, id=call_id(self._turn.turn_id, k), sender=str(call.recipient))
+
+    def _end(
+        self,
+        k: str,
+        call: OpenCall,
+        why: Literal["cancel", "deadline"],
+        failure: bytes,
+        answered: Callable[[int | BaseException], None],
+    ) -> None:
+        keys, entry_id, fence = call.keys, self.entry_ids.get(k, ""), self._turn.fence
+        if keys is None:
+            return
+        self._services.link.run(
+            lambda scripts: scripts.end_call(
+                keys, turn_id=call.turn_id, why=why, entry_id=entry_id, caller=fence, k=k, failure=failure
+            ),
+            answered,
+        )
 
     async def ask(self, k: str, *, first: bool = False) -> None:
         """Send call k if it was not sent yet, and take its reply if there is one."""
@@ -208,8 +282,14 @@ class TurnCalls:
         for k, call in self.open.items():
             self._services.replies.adopt(call_id(self._turn.turn_id, k), call, self.entry_ids.get(k, ""))
 
+    def cancel(self) -> None:
+        """The turn is cancelled: so are its calls, wherever they are."""
+        for call in self.open.values():
+            call.answer.cancel()
+
     def give_up(self) -> None:
         """The turn has ended without effect: nobody will answer its calls here."""
+        self._forsaken = True
         for call in self.open.values():
             call.answer.cancel()
 

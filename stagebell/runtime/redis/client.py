@@ -6,6 +6,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from stagebell.messages.registry import TypeRegistry
+from stagebell.runtime.engine.clock import Clock, SystemClock
 from stagebell.runtime.redis.directory import Directory
 from stagebell.runtime.redis.ears import Ears
 from stagebell.runtime.redis.embedded import EmbeddedServer
@@ -34,6 +35,7 @@ class Client:
         settings: RedisSettings,
         max_call_depth: int,
         commands: tuple[str, ...] = CLIENT_COMMANDS,
+        clock: Clock | None = None,
     ) -> None:
         self.name = f"p{uuid4().hex[:15]}"
         self.url = url
@@ -41,7 +43,7 @@ class Client:
         self.wire = Wire(registry, settings)
         self.directory = Directory(self.link, namespace, settings.partitions)
         self.replies = Replies(NamespaceKeys(namespace).client_replies(self.name))
-        self.transport = Transport(self.link, self.wire, self.directory, self.replies, max_call_depth, settings)
+        self.transport = Transport(self.link, self.wire, self.directory, self.replies, max_call_depth, settings, clock or SystemClock())
         self.membership = Membership(self.link, namespace, settings.lease_ms)
         self.ears = Ears(url, self.link, f"stagebell-{self.name}-ears")
         self.ears.add(self.replies.stream)

@@ -16,6 +16,7 @@ from autogen_core import AgentId
 from stagebell.errors import DeadLettered, NonDeterministicReplay, ServerError, ServerRefused
 from stagebell.messages.envelope import Envelope
 from stagebell.runtime.engine.activation import Activation
+from stagebell.runtime.engine.clock import Alarm
 from stagebell.runtime.engine.snapshots import state_of
 from stagebell.runtime.engine.turn import Turn
 from stagebell.runtime.redis.calls import TurnCalls
@@ -40,6 +41,7 @@ class TurnEnding(ABC):
     __slots__ = (
         "_calls",
         "_closed",
+        "_deadline_alarm",
         "_nested",
         "_outbox",
         "_outputs",
@@ -84,6 +86,7 @@ class TurnEnding(ABC):
         self._stored: Stored | None = None
         self._version: int | None = None
         self._closed = False
+        self._deadline_alarm: Alarm | None = None
         self._registry_version: int | None = None
         self.number = 0
         self._nested: Nested | None = None
@@ -240,7 +243,12 @@ class TurnEnding(ABC):
             return False
         return reply.status == "DUP" and reply.version > self._version  # later turns may have been sent with it
 
+    def _stop_alarm(self) -> None:
+        if self._deadline_alarm is not None:
+            self._deadline_alarm.cancel()
+
     def _settled(self) -> None:
+        self._stop_alarm()
         self._partition.done(self.fence.entry_id)
         self._services.calling.pop(self.turn_id, None)
         self._hand_over_calls()
@@ -273,13 +281,21 @@ class TurnEnding(ABC):
 
     def _not_settled(self, error: BaseException) -> None:
         self.abandoned = True
+        self._stop_alarm()
         self._give_calls_up()
         if not self._services.stopping:
             logger.error("the turn of %s for message %s was not committed: %s", self.agent, self.envelope.id, error)
             self._partition.start_over()
 
     def set_aside(
-        self, error: BaseException, *, has_state: bool, dead_letter: str = "", uncounted: int = 0, bare: bool = False
+        self,
+        error: BaseException,
+        *,
+        has_state: bool,
+        dead_letter: str = "",
+        uncounted: int = 0,
+        bare: bool = False,
+        drops: bool = False,
     ) -> None:
         """End the turn with a failure: to the caller, when somebody waits, else to the dead letters.
 
@@ -287,10 +303,11 @@ class TurnEnding(ABC):
             dead_letter: why, in one line, for a message that is to be a dead letter in any case.
             uncounted: attempts that the server does not know of.
             bare: tell the caller and touch no other key, since one of them is spoilt.
+            drops: when nobody waits and there is no reason for a dead letter, let it go.
         """
         self._closed = True
         waits = bool(self._reply_to.mode)
-        if not waits and not dead_letter:
+        if not (waits or dead_letter or drops):
             dead_letter = reason_text(error)
         failure = self._services.wire.failure(error, id=self.envelope.id, sender=str(self.agent)) if waits else b""
         traceback = traceback_text(error).strip()[-4000:] if dead_letter else ""
@@ -319,6 +336,7 @@ class TurnEnding(ABC):
             return
         match outcome.status:
             case "OK" | "DUP":
+                self._stop_alarm()
                 self._partition.done(self.fence.entry_id)
                 self._services.calling.pop(self.turn_id, None)
                 self._hand_over_calls()

@@ -44,14 +44,15 @@ class LeasedKeys:
     """The keys of what one worker at a time owns: an inbox and all that its turns write.
 
     `tag` tells them apart. `own` ownership, `hold` agents whose turn still runs at a former owner,
-    `inbox` unconsumed messages, `run` attempts of started turns, `ids` agents with state, `dlq` dead letters, `later`
-    calls whose reply comes later.
+    `inbox` unconsumed messages, `ctl` which of them are to be ended, `run` attempts of started turns,
+    `ids` agents with state, `dlq` dead letters, `later` calls whose reply comes later.
     """
 
     tag: str
     own: str = field(init=False, compare=False, repr=False)
     hold: str = field(init=False, compare=False, repr=False)
     inbox: str = field(init=False, compare=False, repr=False)
+    ctl: str = field(init=False, compare=False, repr=False)
     run: str = field(init=False, compare=False, repr=False)
     ids: str = field(init=False, compare=False, repr=False)
     dlq: str = field(init=False, compare=False, repr=False)
@@ -78,7 +79,7 @@ class LeasedKeys:
 
 
 def _name_keys(keys: LeasedKeys, head: str, *, inbox: str) -> None:
-    for name in ("own", "hold", "run", "ids", "dlq", "later"):
+    for name in ("own", "hold", "ctl", "run", "ids", "dlq", "later"):
         object.__setattr__(keys, name, head + name)
     object.__setattr__(keys, "inbox", head + inbox)
 
@@ -192,6 +193,7 @@ LIFETIMES: tuple[Lifetime, ...] = (
     _lives(_LEASED, "own", "hash", "for ever: one small hash for each partition that ever had an owner"),
     _lives(_LEASED, "hold", "hash", "a field until the agent's turn ends at its former owner or is given up"),
     _lives(_LEASED, "in", "stream", "an entry until the commit that consumes it; the empty stream stays"),
+    _lives(_LEASED, "ctl", "stream", "an entry until its message is consumed; the empty stream stays"),
     _lives(_LEASED, "run", "hash", "a field from the start of a turn to its commit"),
     _lives(_LEASED, "ids", "set", "as long as the states"),
     _lives(_LEASED, "s:.*", "hash", "until the agent's state is deleted"),

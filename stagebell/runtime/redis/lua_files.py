@@ -18,6 +18,7 @@ NAMES = (
     "call",
     "claim_type",
     "commit",
+    "end_call",
     "fail",
     "fanout",
     "idle",

@@ -55,7 +55,7 @@ class Node:
         clock: Clock,
         keeper: type[LeaseKeeper],
     ) -> None:
-        self.client = Client(url, namespace, registry, settings, max_call_depth, WORKER_COMMANDS)
+        self.client = Client(url, namespace, registry, settings, max_call_depth, WORKER_COMMANDS, clock)
         self.services = Services(
             worker=self.client.name,
             settings=settings,
@@ -262,7 +262,11 @@ class Node:
                     await self.client.calls_watch.give_up_if_undeliverable(k, call, turn.calls.entry_ids.get(k, ""))
 
     async def _audit(self) -> None:
-        await asyncio.gather(*(partition.audit() for partition in list(self.services.partitions.values())))
+        owned = list(self.services.partitions.values())
+        await asyncio.gather(
+            *(partition.audit() for partition in owned),
+            *(partition.ends.look() for partition in owned if isinstance(partition, Partition)),
+        )
 
     def _description(self) -> dict[str, str]:
         types = sorted(self.client.membership.own_types)
@@ -270,6 +274,11 @@ class Node:
 
 
 def _nobody_here(
-    message: object, topic: TopicId, agents: list[AgentId], sender: AgentId | None, message_id: str
+    message: object,
+    topic: TopicId,
+    agents: list[AgentId],
+    sender: AgentId | None,
+    message_id: str,
+    deadline: int | None,
 ) -> None:
     """Takes the place of the runtime's own until it is set."""

@@ -23,6 +23,7 @@ class Published(NamedTuple):
     envelope: bytes
     message: Any
     sender: AgentId | None
+    deadline: int | None
 
 
 class Outbox:
@@ -37,11 +38,11 @@ class Outbox:
         self.published: list[Published] = []
         self.answered: set[str] = set()
 
-    def add(self, message: Any, encoded: Encoded, topic: TopicId, sender: AgentId | None) -> None:
+    def add(self, message: Any, encoded: Encoded, topic: TopicId, sender: AgentId | None, deadline: int | None) -> None:
         """Publish with the commit; what is sent is the message as it is now."""
         id = output_id(self._turn_id, len(self.published))
-        envelope = self._services.wire.publication(encoded, id=id, topic=topic, sender=sender)
-        self.published.append(Published(id, topic, envelope, message, sender))
+        envelope = self._services.wire.publication(encoded, id=id, topic=topic, sender=sender, deadline=deadline)
+        self.published.append(Published(id, topic, envelope, message, sender, deadline))
 
     def put(self, *effects: Effect) -> None:
         """Let this happen with the commit."""
@@ -73,7 +74,9 @@ class Outbox:
         for published in self.published:
             agents = self._recipients(published, bound=True)
             if agents:
-                self._services.publish_here(published.message, published.topic, agents, published.sender, published.id)
+                self._services.publish_here(
+                    published.message, published.topic, agents, published.sender, published.id, published.deadline
+                )
 
     def _recipients(self, published: Published, *, bound: bool) -> list[AgentId]:
         agents = self._services.directory.recipients(published.topic, published.sender)

@@ -174,6 +174,8 @@ class Ownership:
         partition.careful = bool(grant.previous) and not grant.previous.startswith("released:")
         if partition.careful:
             partition.attempts = await self._services.link.submit(lambda scripts: scripts.attempts(keys))
+        if isinstance(partition, Partition):
+            await partition.ends.take_over()
         self._services.partitions[keys.tag] = partition
         partition.read()
 

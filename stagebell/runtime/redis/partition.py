@@ -18,6 +18,7 @@ from typing import Protocol
 from autogen_core import AgentId
 
 from stagebell.runtime.engine.activation import Activation
+from stagebell.runtime.redis.ends import Ends
 from stagebell.runtime.redis.keys import LeasedKeys
 from stagebell.runtime.redis.link import Link
 from stagebell.runtime.redis.lookahead import EntryId, LookAhead, after, may_be_call, parse_entry_id
@@ -38,6 +39,10 @@ class Incoming(Protocol):
 
     def forget_unless_started(self) -> None:
         """The same, for a message whose turn has not started."""
+        ...
+
+    def end_early(self, why: str) -> None:
+        """Its caller waits no more ("cancel"), or has waited long enough ("deadline")."""
         ...
 
 
@@ -95,6 +100,7 @@ class Partition:
         self.owned = True
         self.draining = False
         self.careful = False  # what is in the inbox now may have killed its former owner
+        self.ends = Ends(link, self)
         self._link = link
         self._accept = accept
         self._leave = leave
@@ -147,6 +153,9 @@ class Partition:
         self._read_on()
         if may_be_call(envelope):
             self._ahead.look_for_calls()
+    def has_consumed(self, entry_id: str) -> bool:
+        """True when a message that is not in memory was: all before it were read."""
+        return not self.draining and parse_entry_id(entry_id) <= self.last
 
     def read(self) -> None:
         """Read on from the inbox when there may be more and there is room for it."""
@@ -155,7 +164,9 @@ class Partition:
 
     def done(self, entry_id: str) -> None:
         """A message was consumed."""
-        self.pending.pop(entry_id, None)
+        message = self.pending.pop(entry_id, None)
+        if self.ends.wanted and message is not None:
+            self.ends.consumed(message)
         if self._more and len(self.pending) <= self.credit // 2:
             self._read_on()
 
@@ -202,12 +213,16 @@ class Partition:
 
     def take_early(self, entry: InboxEntry) -> None:
         """Hand a message on that lies beyond the credit."""
-        self.pending[entry.entry_id] = self._accept(self, *entry)
+        self._hand_on(*entry)
 
     def _take(self, entry_id: str, id: EntryId, turn_id: str, agent: str, envelope: bytes) -> None:
         self.last = id
-        # In line before it is handed on: a message that cannot be run is settled at once.
-        self.pending[entry_id] = self._accept(self, entry_id, turn_id, agent, envelope)
+        self._hand_on(entry_id, turn_id, agent, envelope)
+
+    def _hand_on(self, entry_id: str, turn_id: str, agent: str, envelope: bytes) -> None:
+        self.pending[entry_id] = message = self._accept(self, entry_id, turn_id, agent, envelope)
+        if self.ends.wanted:
+            self.ends.taken(message, entry_id)
 
     # -- when memory and store do not agree
 

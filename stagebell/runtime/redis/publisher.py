@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -11,6 +11,7 @@ from autogen_core import AgentId, TopicId
 
 from stagebell.errors import RuntimeNotRunning
 from stagebell.messages.registry import TypeRegistry
+from stagebell.runtime.engine.deadlines import current_deadline, deadline
 from stagebell.runtime.redis.address import Address
 from stagebell.runtime.redis.client import Client, find_server
 from stagebell.runtime.redis.embedded import EmbeddedServer
@@ -112,12 +113,16 @@ class Publisher:
             OutcomeUnknown: the server was away for too long, and it may have got the message.
         """
         client = self._running()
-        await client.transport.publish(self._encode(client, message), topic_id, message_id=message_id)
+        await client.transport.publish(
+            self._encode(client, message), topic_id, message_id=message_id, deadline=current_deadline()
+        )
 
     async def send(self, message: Any, recipient: AgentId, *, message_id: str | None = None) -> None:
         """Send to one agent and wait for no reply. It is stored when this returns. Raises as `publish` does."""
         client = self._running()
-        await client.transport.send(self._encode(client, message), recipient, message_id=message_id)
+        await client.transport.send(
+            self._encode(client, message), recipient, message_id=message_id, deadline=current_deadline()
+        )
 
     async def call(
         self,
@@ -132,19 +137,23 @@ class Publisher:
         Args:
             message: as for `publish`.
             recipient: the agent.
-            timeout: seconds to wait; without one, until the reply or a named error comes.
+            timeout: seconds to wait; without one, until the reply or a named error comes. It travels with the call:
+                its handler, and what that calls, is cancelled when it is over.
             message_id: as for `publish`.
 
         Raises:
-            TimeoutError: the reply did not come within `timeout`.
+            DeadlineExceeded: the reply did not come within `timeout`, or before the end of a `stagebell.deadline`;
+                it is a TimeoutError.
             Undeliverable: nobody hosts the agent's type.
             CantHandle: the agent has no handler for the message.
             UnregisteredType: the type of the reply is not known here: `register` it.
             Exception: whatever the handler raised, or as for `publish`.
         """
         client = self._running()
-        async with asyncio.timeout(timeout):
-            return await client.transport.call(self._encode(client, message), recipient, message_id=message_id)
+        with nullcontext() if timeout is None else deadline(timeout):
+            return await client.transport.call(
+                self._encode(client, message), recipient, message_id=message_id, deadline=current_deadline()
+            )
 
     def _encode(self, client: Client, message: Any) -> Any:
         cls: type[Any] = message.__class__

@@ -108,6 +108,15 @@ class InboxEntry(NamedTuple):
     envelope: bytes
 
 
+class EndWanted(NamedTuple):
+    """A message that is to be ended: entry `id` of ctl, the message's turn id and entry id, and why."""
+
+    id: str
+    turn_id: str
+    entry_id: str
+    why: str
+
+
 class Registered(NamedTuple):
     """The registry's version, whether this request changed it, and each field's value now ('' if none)."""
 
@@ -226,6 +235,15 @@ def read_inbox(raw: Sequence[Any]) -> list[InboxEntry]:
         turn_id, agent = _text_or_empty(fields.get(b"m", b"")), _text_or_empty(fields.get(b"a", b""))
         entries.append(InboxEntry(_text(entry_id), turn_id, agent, fields.get(b"e", b"")))
     return entries
+
+
+def read_ends(raw: Sequence[Any]) -> list[EndWanted]:
+    """The answer of XRANGE on ctl; what a foreign hand left out is taken as empty."""
+    found: list[EndWanted] = []
+    for id, flat in raw:
+        fields = dict(zip(flat[::2], flat[1::2], strict=True))
+        found.append(EndWanted(_text(id), *(_text_or_empty(fields.get(name, b"")) for name in (b"m", b"i", b"w"))))
+    return found
 
 
 def _text_or_empty(value: bytes) -> str:

@@ -23,7 +23,7 @@ from stagebell.runtime.engine.activation import Activation
 from stagebell.runtime.engine.clock import Alarm
 from stagebell.runtime.engine.retry import Retry
 from stagebell.runtime.engine.turn import Entry, Turn
-from stagebell.runtime.redis.endings import TurnEnding
+from stagebell.runtime.redis.limits import LimitedTurn
 from stagebell.runtime.redis.results import RetryReply
 from stagebell.runtime.redis.storage import stored_of
 from stagebell.runtime.redis.wire import reason_text
@@ -31,12 +31,11 @@ from stagebell.runtime.redis.wire import reason_text
 logger = logging.getLogger("stagebell")
 
 
-class RetriedTurn(TurnEnding):
-    """The part of a `DurableTurn` that is tried again; `entry` is its message while it waits in the mailbox."""
+class RetriedTurn(LimitedTurn):
+    """The part of a `DurableTurn` that is tried again."""
 
-    __slots__ = ("_alarm", "_begun", "careful", "entry", "suspect")
+    __slots__ = ("_alarm", "_begun", "careful", "suspect")
 
-    entry: Entry | None
     careful: bool
     suspect: bool
     _alarm: Alarm | None
@@ -106,6 +105,8 @@ class RetriedTurn(TurnEnding):
         after = self.next_attempt(entry)
         clock = self._services.clock
         after._alarm = clock.call_at(clock.now_ms() + round(delay * 1000), after._come_back)
+        if after.limit() and self._partition.ends.wanted:
+            self._partition.ends.taken(after, self.fence.entry_id)
         return True
 
     @abstractmethod
@@ -123,6 +124,7 @@ class RetriedTurn(TurnEnding):
             topic_id=old.topic_id,
             is_rpc=old.is_rpc,
             message_id=old.message_id,
+            deadline=old.deadline,
         )
 
     def _come_back(self) -> None:
@@ -132,13 +134,15 @@ class RetriedTurn(TurnEnding):
             self._services.dispatcher.enqueue(self.entry.activation, self.entry, first=True)
             self._unbar(self.entry.activation)
 
-    def stop_waiting(self) -> None:
-        """The next attempt will not be made here."""
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
-            if self.entry is not None and self.entry.activation is not None:
-                self._unbar(self.entry.activation)
+    def stop_waiting(self) -> bool:
+        """The next attempt will not be made here; False when none was waited for."""
+        if self._alarm is None:
+            return False
+        self._alarm.cancel()
+        self._alarm = None
+        if self.entry is not None and self.entry.activation is not None:
+            self._unbar(self.entry.activation)
+        return True
 
     def _bar(self, activation: Activation) -> None:
         if not activation.hosted.interleaved:

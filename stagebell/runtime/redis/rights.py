@@ -19,7 +19,9 @@ def _used_by(*names: str) -> set[str]:
     return {command for name in names for command in _CALL.findall(SCRIPTS[name].source)}
 
 
-CLIENT_COMMANDS = tuple(sorted(_used_by("send", "withdraw") | {"HGET", "HGETALL", "TIME", "XRANGE", "XTRIM", "ZRANGE"}))
+CLIENT_COMMANDS = tuple(
+    sorted(_used_by("send", "withdraw", "end_call") | {"HGET", "HGETALL", "TIME", "XRANGE", "XTRIM", "ZRANGE"})
+)
 """What a process that hosts no agents needs."""
 OPERATOR_COMMANDS = tuple(sorted(_used_by("requeue", "requeue_event") | {"HGETALL", "TIME", "XRANGE", "ZRANGE"}))
 """What a process needs that looks after dead letters."""

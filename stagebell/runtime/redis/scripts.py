@@ -21,9 +21,10 @@ from typing import Literal
 from stagebell.runtime.redis import results
 from stagebell.runtime.redis.connection import Arg
 from stagebell.runtime.redis.keys import LeasedKeys
-from stagebell.runtime.redis.requests import Delivery, ReplyTo
+from stagebell.runtime.redis.requests import Delivery, ReplyTo, Turn
 from stagebell.runtime.redis.results import (
     Claim,
+    EndWanted,
     FanoutReply,
     Grant,
     InboxEntry,
@@ -139,6 +140,40 @@ class Scripts(TurnScripts):
             *("EVALSHA", SHA["withdraw"], 3, callee.inbox, callee.run, journal),
             *(reply_to.mode, entry_id, turn_id, reply_to.field, failure),
         )
+
+    def end_call(
+        self,
+        callee: LeasedKeys,
+        *,
+        turn_id: str,
+        why: Literal["cancel", "deadline"],
+        entry_id: str = "",
+        caller: Turn | None = None,
+        k: str = "",
+        failure: bytes = b"",
+    ) -> asyncio.Future[Literal[1, 0, -1]]:
+        """Give a message up: 1 it was open, 0 it was answered or consumed before, -1 the caller's turn is fenced.
+
+        Arguments:
+            callee: where the request lies; its owner is told to end it.
+            turn_id: the callee's.
+            entry_id: of the request; may be left out of a turn's call, and of what was sent with a marker.
+            caller: the turn whose call `k` it is; its journal records `failure` as the reply.
+        """
+        keys = callee if caller is None else caller.keys
+        journal = callee.run if caller is None else caller.keys.journal(caller.turn_id)
+        fence = ("stream", "", "") if caller is None else ("journal", caller.token, caller.agent)
+        return self.run(
+            as_is,
+            *("EVALSHA", SHA["end_call"], 7, keys.own, keys.hold, journal),
+            *(callee.inbox, callee.own, callee.ctl, callee.marker(turn_id)),
+            *fence,
+            *(k, failure, entry_id, turn_id, why, self.keys.bell_head, callee.tag),
+        )
+
+    def ends(self, keys: LeasedKeys, start: str, count: int) -> asyncio.Future[list[EndWanted]]:
+        """Up to `count` of the messages of an inbox that are to be ended, as `read` gives messages."""
+        return self.run(results.read_ends, "XRANGE", keys.ctl, start, "+", "COUNT", count)
 
     def idle(self, inboxes: Sequence[str]) -> asyncio.Future[int]:
         """How many entries these inboxes hold, at one moment."""

@@ -8,6 +8,7 @@ from typing import Any
 from autogen_core import AgentId, CancellationToken, DropMessage, TopicId
 
 from stagebell.messages.ids import new_message_id, turn_id
+from stagebell.runtime.engine.deadlines import current_deadline
 from stagebell.runtime.engine.immediate import is_immediate
 from stagebell.runtime.engine.turn import Turn, current_turn
 from stagebell.runtime.engine.watched import context_of
@@ -36,7 +37,8 @@ class Sending(States):
             UnregisteredType, MessageTooLarge: the message, or its reply, cannot travel.
             RuntimeNotRunning: the runtime is not running.
             Busy: from outside of agents: the agent's inbox is full (see `when_full`).
-            asyncio.CancelledError: the token was cancelled.
+            DeadlineExceeded: a deadline was over before the answer came, see `stagebell.deadline`.
+            asyncio.CancelledError: the token, or the turn that calls, was cancelled.
             Exception: whatever the handler raised, with the traceback of its worker as `remote_traceback`.
         """
         node = self._running(f"a call to {recipient}")
@@ -65,11 +67,18 @@ class Sending(States):
         encoded = node.services.wire.encode(message)
         turn = self._durable_turn()
         if turn is not None:
-            return await turn.calls.call(encoded, recipient, sender, token)
+            return await turn.calls.call(encoded, recipient, sender, token, current_deadline())
         caller, message_id = current_turn.get(), message_id or new_message_id()
         with node.inquiries.called(caller, turn_id(message_id, str(recipient))):
             return await node.client.transport.call(
-                encoded, recipient, sender=sender, token=token, message_id=message_id, chain=_lineage(caller)
+                encoded,
+                recipient,
+                sender=sender,
+                token=token,
+                message_id=message_id,
+                chain=_lineage(caller),
+                deadline=current_deadline(),
+                caller=self._caller(),
             )
 
     async def publish_message(
@@ -100,7 +109,7 @@ class Sending(States):
                 return
         turn = self._durable_turn()
         if turn is not None and not is_immediate():
-            turn.publish(message, node.services.wire.encode(message), topic_id, sender)
+            turn.publish(message, node.services.wire.encode(message), topic_id, sender, current_deadline())
             return
         await self._publish_now(node, message, topic_id, sender, cancellation_token, message_id)
 
@@ -113,23 +122,31 @@ class Sending(States):
         token: CancellationToken | None,
         message_id: str | None,
     ) -> None:
-        held = node.services.bound_here
+        held, deadline = node.services.bound_here, current_deadline()
         recipients = node.services.directory.recipients(topic, sender)
         if all(agent.type in held for agent in recipients):
             await node.services.directory.refresh_if_changed()
             recipients = node.services.directory.recipients(topic, sender)
         if all(agent.type in held for agent in recipients):  # also when there are none: nothing has to travel
-            self._publish_here(message, topic, recipients, sender, token, message_id)
+            self._publish_here(message, topic, recipients, sender, token, message_id, deadline=deadline)
             return
         encoded = node.services.wire.encode(message)
-        here = await node.client.transport.publish(encoded, topic, sender=sender, message_id=message_id, here=held)
+        here = await node.client.transport.publish(
+            encoded, topic, sender=sender, message_id=message_id, here=held, deadline=deadline
+        )
         if here:
-            self._publish_here(message, topic, here, sender, token, message_id)
+            self._publish_here(message, topic, here, sender, token, message_id, deadline=deadline)
 
     def _publish_turn_here(
-        self, message: Any, topic: TopicId, agents: list[AgentId], sender: AgentId | None, message_id: str
+        self,
+        message: Any,
+        topic: TopicId,
+        agents: list[AgentId],
+        sender: AgentId | None,
+        message_id: str,
+        deadline: int | None,
     ) -> None:
-        self._publish_here(message, topic, agents, sender, None, message_id)
+        self._publish_here(message, topic, agents, sender, None, message_id, deadline=deadline)
 
 
 def _lineage(turn: Turn | None) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from stagebell.runtime.redis.passivation import Passivation
     from stagebell.runtime.redis.turns import DurableTurn
 
-PublishHere = Callable[[Any, TopicId, list[AgentId], "AgentId | None", str], None]
+PublishHere = Callable[[Any, TopicId, list[AgentId], "AgentId | None", str, "int | None"], None]
 
 
 @dataclass(slots=True)

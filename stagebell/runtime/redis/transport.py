@@ -13,7 +13,9 @@ from autogen_core import AgentId, CancellationToken, TopicId
 from stagebell.errors import CallDepthExceeded, Undeliverable
 from stagebell.messages.ids import new_message_id, turn_id
 from stagebell.messages.registry import Encoded
-from stagebell.runtime.engine.turn import current_turn
+from stagebell.runtime.engine.clock import Clock
+from stagebell.runtime.engine.deadlines import ended_by
+from stagebell.runtime.engine.turn import Turn, current_turn
 from stagebell.runtime.redis.awaiting import Awaiting
 from stagebell.runtime.redis.directory import Directory
 from stagebell.runtime.redis.lane import Lane, Sent
@@ -35,7 +37,10 @@ class Transport:
         replies: Replies,
         max_call_depth: int,
         settings: RedisSettings,
+        clock: Clock,
     ) -> None:
+        self._link = link
+        self._clock = clock
         self._wire = wire
         self._directory = directory
         self._replies = replies
@@ -54,17 +59,36 @@ class Transport:
         token: CancellationToken | None = None,
         message_id: str | None = None,
         chain: tuple[str, ...] = (),
+        deadline: int | None = None,
+        caller: Turn | None = None,
     ) -> Any:
-        """Call an agent, wherever it lives, and return its reply.
+        """Call an agent, wherever it lives, and return its reply. If it is cancelled, so is the callee's turn.
 
         Raises:
             CallDepthExceeded: the chain of calls is longer than the limit.
+            DeadlineExceeded: the deadline was over before the reply came.
             Undeliverable: nobody has hosted the agent's type for too long.
             DeadLettered, CantHandle, …: what became of the message.
             ServerUnavailable, OutcomeUnknown: the server was away for too long.
-            asyncio.CancelledError: the token was cancelled.
+            asyncio.CancelledError: the token, or the turn `caller`, was cancelled.
             BaseException: what the callee's handler raised.
         """
+        if deadline is None:
+            return await self._call(encoded, recipient, sender, token, message_id, chain, None, caller)
+        async with ended_by(deadline, self._clock, recipient):
+            return await self._call(encoded, recipient, sender, token, message_id, chain, deadline, caller)
+
+    async def _call(
+        self,
+        encoded: Encoded,
+        recipient: AgentId,
+        sender: AgentId | None,
+        token: CancellationToken | None,
+        message_id: str | None,
+        chain: tuple[str, ...],
+        deadline: int | None,
+        caller: Turn | None,
+    ) -> Any:
         if len(chain) >= self._max_call_depth:
             raise CallDepthExceeded(recipient, len(chain) + 1, self._max_call_depth)
         id = message_id or new_message_id()
@@ -72,34 +96,58 @@ class Transport:
         call = None
         while call is None and (known := self._replies.open.get(callee_turn)) is not None:
             # The same message again, while the first still waits: one call, one reply.
-            call = await self._succeed(callee_turn, known, token)
+            call = await self._succeed(callee_turn, known, recipient, token)
             if known.answer.done() and not known.answer.cancelled():
                 return self._wire.outcome(known.answer.result())
         reply = ReplyTo.client(self._replies.stream.key, callee_turn)
-        envelope = self._wire.request(encoded, id=id, to=recipient, sender=sender, reply=reply, chain=chain)
+        envelope = self._wire.request(
+            encoded, id=id, to=recipient, sender=sender, reply=reply, chain=chain, deadline=deadline
+        )
         call = call or self._replies.expect(callee_turn, recipient, reply)
         try:
             sent = await self._send_to(recipient, callee_turn, envelope)
             self._replies.sent(callee_turn, sent.deliveries[0].keys, sent.ids[0])
-            outcome = await self._awaiting.answer(call.answer, token)
+            outcome = await self._awaiting.answer(call.answer, token, caller)
+        except asyncio.CancelledError:
+            self._give_up(callee_turn, recipient)
+            raise
         finally:
             self._replies.forget(callee_turn, call.answer)
         return self._wire.outcome(outcome)
 
-    async def _succeed(self, field: str, known: OpenCall, token: CancellationToken | None) -> OpenCall | None:
+    def _give_up(self, field: str, recipient: AgentId) -> None:
+        """Whoever awaits a call was cancelled: so is the call, unless somebody else awaits it now."""
+        call, entry_id = self._replies.open.get(field), self._replies.entry_ids.get(field, "")
+        keys = (call.keys if call is not None else None) or self._directory.place(recipient)
+
+        def end() -> None:
+            if field not in self._replies.open and keys is not None:
+                self._link.submit(
+                    lambda scripts: scripts.end_call(keys, turn_id=field, why="cancel", entry_id=entry_id), mortal=True
+                )
+
+        # Not at once: whoever takes the call over has not heard yet that it is free.
+        asyncio.get_running_loop().call_soon(end)
+
+    async def _succeed(
+        self, field: str, known: OpenCall, recipient: AgentId, token: CancellationToken | None
+    ) -> OpenCall | None:
         """Wait until a call is answered, or given up by the one who waits; then it may be ours."""
         succession = self._replies.succeed(field, known)
         try:
             return await self._awaiting.answer(succession, token)
         except asyncio.CancelledError:
             if succession.done() and not succession.cancelled() and (call := succession.result()) is not None:
+                self._give_up(field, recipient)
                 self._replies.forget(field, call.answer)
             raise
 
-    async def send(self, encoded: Encoded, recipient: AgentId, *, message_id: str | None = None) -> None:
+    async def send(
+        self, encoded: Encoded, recipient: AgentId, *, message_id: str | None = None, deadline: int | None = None
+    ) -> None:
         """Send a message to one agent and wait for nothing but that the server has it."""
         id = message_id or new_message_id()
-        envelope = self._wire.request(encoded, id=id, to=recipient, sender=None)
+        envelope = self._wire.request(encoded, id=id, to=recipient, sender=None, deadline=deadline)
         await self._send_to(recipient, turn_id(id, str(recipient)), envelope)
 
     async def publish(
@@ -110,6 +158,7 @@ class Transport:
         sender: AgentId | None = None,
         message_id: str | None = None,
         here: frozenset[str] = frozenset(),
+        deadline: int | None = None,
     ) -> list[AgentId]:
         """Publish to all subscribers, at once.
 
@@ -120,7 +169,7 @@ class Transport:
             The subscribers of these types; they have not got the message.
         """
         id = message_id or new_message_id()
-        envelope = self._wire.publication(encoded, id=id, topic=topic, sender=sender)
+        envelope = self._wire.publication(encoded, id=id, topic=topic, sender=sender, deadline=deadline)
         looked = False
 
         def prepare() -> list[Delivery] | None:

@@ -65,7 +65,8 @@ class DurableTurn(RetriedTurn):
         reply_to: ReplyTo,
     ) -> None:
         super().__init__(services, partition, entry_id, turn_id, agent, envelope, reply_to)
-        self.entry: Entry | None = None
+        self.entry = None
+        self._ended_by = ""
         self.careful = False
         self.suspect = False
         self._is_alone = False
@@ -142,6 +143,11 @@ class DurableTurn(RetriedTurn):
             self._is_alone = False
             self._services.alone.release()
 
+    def cancelled(self) -> None:
+        """The turn is cancelled: so are its calls."""
+        if self._calls is not None:
+            self._calls.cancel()
+
     def suspended(self) -> None:
         """The turn waits for something: from now on this process may end before the turn does."""
         if not self.suspect or self._is_alone:  # one that still waits for its time is not to blame
@@ -181,6 +187,8 @@ class DurableTurn(RetriedTurn):
         self._let_others_go_on()
         if self.abandoned:
             return None
+        if self._ended_by and not self._services.stopping:
+            return self.fail(turn, CancelledError())
         if self._stored is not None and self._stored.keeps:
             return self._commit_with_state(turn, result)
         self._closed = True
@@ -218,11 +226,14 @@ class DurableTurn(RetriedTurn):
         self._closed = True
         agent, stored = turn.activation.agent, stored_of(turn.activation)
         if stored.keeps and self._nested is not None and agent is not None:
-            await load_into(agent, self._before)
+            if self._before is not None:
+                await load_into(agent, self._before)
         elif stored.keeps:
             self._services.passivation.leave(turn.activation)  # the next turn loads what is stored
         policy = self.policy_after(turn, error)
-        if policy is not None:
+        if self._ended_by:
+            self.settle_early(has_state=stored.keeps)
+        elif policy is not None:
             self.try_again(turn, error, policy)
         else:
             self.fail_finally(turn, error, uncounted=int(not self._begun))
@@ -235,6 +246,7 @@ class DurableTurn(RetriedTurn):
         )
         after.careful, after.suspect = self.careful, self.suspect
         after.entry, entry.receipt = entry, after
+        self._stop_alarm()
         partition.pending[fence.entry_id] = after
         return after
 
@@ -242,6 +254,7 @@ class DurableTurn(RetriedTurn):
         """The engine stops: the message stays in the inbox, for whoever owns the partition next."""
         self.abandoned = True
         self.stop_waiting()
+        self._stop_alarm()
         self._partition.pending.pop(self.fence.entry_id, None)
 
     # -- what the partition asks (partition.Incoming)
@@ -252,6 +265,7 @@ class DurableTurn(RetriedTurn):
             return
         self.abandoned = True
         self.stop_waiting()
+        self._stop_alarm()
         self._partition.pending.pop(self.fence.entry_id, None)
         self._services.calling.pop(self.turn_id, None)
         if self.turn is None:
@@ -295,6 +309,8 @@ class DurableTurn(RetriedTurn):
         """Of the state that the turn began with; None for an agent that keeps none."""
         return self._version
 
-    def publish(self, message: Any, encoded: Encoded, topic: TopicId, sender: AgentId | None) -> None:
+    def publish(
+        self, message: Any, encoded: Encoded, topic: TopicId, sender: AgentId | None, deadline: int | None
+    ) -> None:
         """Publish with the commit."""
-        self.outbox.add(message, encoded, topic, sender)
+        self.outbox.add(message, encoded, topic, sender, deadline)

@@ -68,6 +68,7 @@ class Wire:
         sender: AgentId | None,
         reply: ReplyTo = NO_REPLY,
         chain: tuple[str, ...] = (),
+        deadline: int | None = None,
     ) -> bytes:
         """The envelope of a call (with `reply`) or of a message that nobody waits for."""
         return pack(
@@ -81,10 +82,13 @@ class Wire:
                 sender=_spell(sender),
                 reply=spell_reply(reply),
                 chain=chain,
+                deadline=deadline,
             )
         )
 
-    def publication(self, encoded: Encoded, *, id: str, topic: TopicId, sender: AgentId | None) -> bytes:
+    def publication(
+        self, encoded: Encoded, *, id: str, topic: TopicId, sender: AgentId | None, deadline: int | None = None
+    ) -> bytes:
         """The envelope of a publish, the same for all its subscribers."""
         return pack(
             Envelope(
@@ -95,6 +99,7 @@ class Wire:
                 data=encoded.data,
                 topic=str(topic),
                 sender=_spell(sender),
+                deadline=deadline,
             )
         )
 

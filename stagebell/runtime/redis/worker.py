@@ -17,6 +17,7 @@ from stagebell.runtime.redis.keys import PartitionKeys
 from stagebell.runtime.redis.partition import Partition
 from stagebell.runtime.redis.pausing import look_again
 from stagebell.runtime.redis.requests import NO_REPLY
+from stagebell.runtime.redis.results import EndWanted
 from stagebell.runtime.redis.services import Services
 from stagebell.runtime.redis.turns import MOST_ATTEMPTS, DurableTurn
 from stagebell.runtime.redis.wire import parse_reply
@@ -99,6 +100,8 @@ class Receiver:
             logger.error("%s cannot read message %s of type %s: %s", agent, envelope.id, envelope.type, error)
             message.set_aside(error, has_state=False)
             return
+        if not message.limit():
+            return
         activation = hosted.activation(agent)
         partition.agents[agent.key] = activation
         message.entry = entry = Entry(
@@ -109,6 +112,7 @@ class Receiver:
             is_rpc=envelope.kind == "send",
             message_id=envelope.id,
             receipt=message,
+            deadline=envelope.deadline,
         )
         entry.activation = activation
         if activation.barred and message.answers:
@@ -147,6 +151,8 @@ class Receiver:
                         fields[b"a"].decode(),
                         fields.get(b"e"),
                     )
+            case b"end":
+                self._hear_end(fields)
             case b"rep":
                 self._hear_reply(fields)
             case b"inq" | b"circle" as kind:
@@ -155,6 +161,12 @@ class Receiver:
                 self.on_free(fields[b"p"].decode(), fields.get(b"w") == b"stop")
             case _:
                 pass  # a newer program may ring for more
+
+    def _hear_end(self, fields: Fields) -> None:
+        partition = self._services.partitions.get(fields[b"p"].decode())
+        if isinstance(partition, Partition):
+            told, turn_id, entry_id, why = (fields[name].decode() for name in (b"c", b"m", b"i", b"w"))
+            partition.ends.hear(EndWanted(told, turn_id, entry_id, why))
 
     def _hear_reply(self, fields: Fields) -> None:
         turn = self._services.calling.get(fields[b"t"].decode())

@@ -27,6 +27,7 @@ def test_a_partition_has_its_keys_under_one_tag() -> None:
     assert PARTITION.tag == "ns:writer:3"
     assert PARTITION.inbox == "sb:{ns:writer:3}:in"
     assert PARTITION.own == "sb:{ns:writer:3}:own"
+    assert PARTITION.ctl == "sb:{ns:writer:3}:ctl"
     assert PARTITION.state("a/b {c}") == "sb:{ns:writer:3}:s:a/b {c}"
     assert PARTITION.journal("T") == "sb:{ns:writer:3}:j:T"
     assert PARTITION.savepoints("T") == "sb:{ns:writer:3}:sp:T"
@@ -68,9 +69,9 @@ def test_a_worker_that_could_be_taken_for_a_partition_is_refused() -> None:
 
 
 ALL_KEYS = [
-    *(getattr(PARTITION, n) for n in ("own", "hold", "inbox", "run", "ids", "dlq", "later")),
+    *(getattr(PARTITION, n) for n in ("own", "hold", "inbox", "ctl", "run", "ids", "dlq", "later")),
     *(PARTITION.state("a\nb"), PARTITION.journal("T"), PARTITION.savepoints("T"), PARTITION.marker("T")),
-    *(getattr(PROCESS, n) for n in ("own", "hold", "inbox", "run", "dlq", "bell")),
+    *(getattr(PROCESS, n) for n in ("own", "hold", "inbox", "ctl", "run", "dlq", "bell")),
     *(getattr(EVENTS, n) for n in ("own", "hold", "inbox", "run", "dlq")),
     *(
         SHARED.reg,
@@ -95,6 +96,6 @@ def test_no_pattern_is_idle_and_no_key_has_two() -> None:
         assert sum(bool(rule.pattern.fullmatch(key)) for rule in LIFETIMES) == 1, key
 
 
-@pytest.mark.parametrize("key", ["sb:{ns}:other", "sb:{ns:writer:3}:ctl", "foreign", "sb:{ns:writer:3}:bell"])
+@pytest.mark.parametrize("key", ["sb:{ns}:other", "sb:{ns:writer:3}:other", "foreign", "sb:{ns:writer:3}:bell"])
 def test_a_key_without_a_place_is_noticed(key: str) -> None:
     assert lifetime(key) is None

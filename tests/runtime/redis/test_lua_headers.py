@@ -59,6 +59,9 @@ REQUESTS: dict[str, Callable[[Scripts], Any]] = {
     "withdraw": lambda s: s.withdraw(
         A, entry_id="entry_id", turn_id="turn_id", reply_to=REPLY._replace(field="k"), failure=b"failure"
     ),
+    "end_call": lambda s: s.end_call(
+        A, turn_id="turn_id", why="cancel", entry_id="entry_id", caller=TURN, k="k", failure=b"failure"
+    ),
     "idle": lambda s: s.idle([A.inbox]),
     "fanout": lambda s: s.fanout(
         EventsKeys("headers"), token="tok", entry_id="entry_id", deliveries=[OUT], dead_letter="reason"
@@ -143,7 +146,7 @@ def test_no_file_is_left_out() -> None:
 
 @pytest.mark.unit
 @pytest.mark.parametrize(
-    "name", ["send", "call", "commit", "fail", "fanout", "withdraw", "retry", "requeue", "requeue_event"]
+    "name", ["send", "call", "commit", "fail", "fanout", "withdraw", "retry", "requeue", "requeue_event", "end_call"]
 )
 def test_what_may_fail_comes_before_the_first_write(name: str) -> None:
     """After the line that says so, no reading that could meet a wrong type and no answer but the last."""

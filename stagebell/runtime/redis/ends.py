@@ -1,0 +1,106 @@
+"""Messages of one partition that are to be ended before their time: cancelled, or beyond their caller's deadline.
+
+The side that asked leaves an entry in `ctl`, beside the inbox, and rings the owner's bell.
+
+What holds at all times
+    - An entry of `ctl` stays until its message is consumed, by whatever turn: whoever owns the partition next reads
+      `ctl` before it runs anything.
+    - A message that waits is settled without running; one that runs is cancelled, and what it did is discarded.
+    - A message that was not read yet is remembered until it is. One that was read, and is not in memory any more, was
+      consumed: the entry is moot. (Not while the partition is drained: then messages are let go unconsumed.)
+"""
+
+from __future__ import annotations
+
+import logging
+from asyncio import Future
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from stagebell.runtime.redis.results import EndWanted, read_ends
+
+if TYPE_CHECKING:
+    from stagebell.runtime.redis.link import Link
+    from stagebell.runtime.redis.partition import Partition
+
+logger = logging.getLogger("stagebell")
+
+_PAGE = 1000
+
+
+class Endable(Protocol):
+    """A message in memory."""
+
+    turn_id: str
+
+    def end_early(self, why: str) -> None:
+        """End it, by that reason."""
+        ...
+
+
+class Ends:
+    """See the top of this file."""
+
+    def __init__(self, link: Link, partition: Partition) -> None:
+        self._link = link
+        self._partition = partition
+        self.wanted: dict[str, list[EndWanted]] = {}  # by the message's turn id
+        self._known: set[str] = set()
+
+    async def look(self) -> None:
+        """Read all of `ctl`: what a lost bell did not tell.
+
+        Raises:
+            ServerUnavailable: there is no connection at this moment.
+        """
+        start = "-"
+        while start:
+            ctl = self._partition.keys.ctl
+            start = self._hear_page(read_ends(await self._link.ask("XRANGE", ctl, start, "+", "COUNT", _PAGE)))
+
+    async def take_over(self) -> None:
+        """Read all of `ctl`: what a former owner left; waits for the server."""
+        start = "-"
+        while start:
+            start = self._hear_page(await self._page(start))
+
+    def _page(self, start: str) -> Future[list[EndWanted]]:
+        return self._link.submit(lambda scripts: scripts.ends(self._partition.keys, start, _PAGE))
+
+    def _hear_page(self, page: Sequence[EndWanted]) -> str:
+        for wanted in page:
+            self.hear(wanted)
+        return f"({page[-1].id}" if len(page) == _PAGE else ""
+
+    def hear(self, wanted: EndWanted) -> None:
+        """Somebody wants a message to be ended."""
+        if not self._partition.owned:
+            return
+        message = self._partition.pending.get(wanted.entry_id)
+        if message is None and self._partition.has_consumed(wanted.entry_id):
+            self._forget(wanted)
+        elif wanted.id not in self._known:
+            self._known.add(wanted.id)
+            self.wanted.setdefault(wanted.turn_id, []).append(wanted)
+            if message is not None and message.turn_id == wanted.turn_id:
+                message.end_early(wanted.why)
+
+    def taken(self, message: Endable, entry_id: str) -> None:
+        """A message was read; call it only when something is wanted."""
+        for wanted in self.wanted.get(message.turn_id, ()):
+            if wanted.entry_id == entry_id:
+                message.end_early(wanted.why)
+                return
+
+    def consumed(self, message: Endable) -> None:
+        """A message is gone; call it only when something is wanted."""
+        for wanted in list(self.wanted.get(message.turn_id, ())):
+            self._forget(wanted)
+
+    def _forget(self, wanted: EndWanted) -> None:
+        if wanted.id in self._known:
+            self._known.discard(wanted.id)
+            left = [other for other in self.wanted.pop(wanted.turn_id, ()) if other.id != wanted.id]
+            if left:
+                self.wanted[wanted.turn_id] = left
+        self._link.tell("XDEL", self._partition.keys.ctl, wanted.id)

@@ -1,0 +1,78 @@
+"""A message that is ended before its time: its caller waits no more, or its deadline is over.
+
+One that waits is settled without running; the turn of one that runs is cancelled, after the grace its task as well, and
+what it did is discarded, whatever its handler returns. Its caller gets `CancelledError` or `DeadlineExceeded`, if it
+still waits. Of a publish, one that came too late goes to the dead letters; one that was cancelled is gone, as whoever
+published it wanted. Neither is tried again.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from asyncio import CancelledError
+
+from stagebell.errors import DeadlineExceeded
+from stagebell.runtime.engine.turn import Entry
+from stagebell.runtime.redis.endings import TurnEnding
+
+logger = logging.getLogger("stagebell")
+
+
+class LimitedTurn(TurnEnding):
+    """The part of a `DurableTurn` that deals with an end before its time; `entry` is its message in the mailbox."""
+
+    __slots__ = ("_ended_by", "entry")
+
+    entry: Entry | None
+    _ended_by: str
+
+    def limit(self) -> bool:
+        """Give the message its deadline; False when that is over, and the message settled."""
+        deadline, clock = self.envelope.deadline, self._services.clock
+        if deadline is None:
+            return True
+        if deadline <= clock.now_ms():
+            self.stop_waiting()
+            self._ended_by = "deadline"
+            self.settle_early(has_state=self._class_keeps_state)
+            return False
+        self._deadline_alarm = clock.call_at(deadline, lambda: self.end_early("deadline"))
+        return True
+
+    def end_early(self, why: str) -> None:
+        """End the message: "cancel" or "deadline"; does nothing when it has ended."""
+        entry, dispatcher = self.entry, self._services.dispatcher
+        if self._closed or self.abandoned or self._ended_by or entry is None:
+            return
+        if dispatcher.withdraw(entry) or self.stop_waiting():
+            self._ended_by = why
+            self.settle_early(has_state=self._class_keeps_state)
+            return
+        turn = entry.turn
+        if turn is None or (turn.activation.hosted.process_bound and not turn.is_rpc):
+            return  # what is bound to its process finishes the publishes that it has begun
+        self._ended_by = why
+        dispatcher.cancel(turn)
+
+    @abstractmethod
+    def stop_waiting(self) -> bool:
+        """Wait no more for the next attempt; False when it does not wait."""
+        ...
+
+    def settle_early(self, *, has_state: bool) -> None:
+        """It was ended early, and does not run, or runs no more: tell its caller, or let it go."""
+        error, dead_letter = self._early_end(), ""
+        if self._reply_to.mode:
+            pass
+        elif self._ended_by == "deadline":
+            dead_letter = str(error)
+            logger.warning("a publish to %s goes to the dead letters: %s", self.agent, error)
+        else:
+            logger.info("a publish to %s was cancelled", self.agent)
+        self.set_aside(error, has_state=has_state, dead_letter=dead_letter, drops=True)
+
+    def _early_end(self) -> BaseException:
+        if self._ended_by == "deadline":
+            return DeadlineExceeded(self.agent, self.envelope.deadline or self._services.clock.now_ms())
+        return CancelledError(f"the message to {self.agent} was cancelled")

@@ -1,0 +1,389 @@
+"""Cancellation and deadlines across processes: two runtimes over one server, each with agent types of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from autogen_core import (
+    CancellationToken,
+    MessageContext,
+    TopicId,
+    try_get_known_serializers_for_type,
+)
+
+import stagebell
+from stagebell import Publisher, RedisRuntime
+from stagebell.errors import DeadlineExceeded
+from tests.failure.view import View
+from tests.support.agents import Ask, Bound, Counting, Doing, Note, agent, collect, echo, host
+from tests.support.servers import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.integration
+
+
+class Two:
+    """The runtime of the callers, `near`, and that of the callees, `far`."""
+
+    def __init__(self, near: RedisRuntime, far: RedisRuntime, view: View) -> None:
+        self.near = near
+        self.far = far
+        self.view = view
+
+    async def start(self) -> None:
+        await asyncio.gather(self.near.start(), self.far.start())
+
+    async def at_rest(self) -> None:
+        """Nothing of any message is left, in the server and in memory."""
+        await eventually(lambda: self.view.backlog() == 0, within=5)
+        await eventually(lambda: not self.view.left_behind(), within=5)
+        assert not self.view.against_the_list()
+
+
+@pytest.fixture
+async def two(server: Server, namespace: str) -> AsyncIterator[Two]:
+    options: Any = {"namespace": namespace, "cancel_grace": 0.1, "stop_grace": 0.3}
+    near, far = RedisRuntime(server.url, **options), RedisRuntime(server.url, **options)
+    for runtime in (near, far):
+        for sent in (Ask, Note):
+            runtime.add_message_serializer(try_get_known_serializers_for_type(sent))
+    client = server.client()
+    yield Two(near, far, View(client, namespace))
+    await asyncio.gather(near.close(), far.close())
+    client.close()
+
+
+class Waiting:
+    """What a handler that waits for ever has seen; `stubborn`: for how many cancellations it goes on."""
+
+    def __init__(self, stubborn: int = 0) -> None:
+        self.entered = asyncio.Event()
+        self.tokens: list[bool] = []
+        self.cancelled = 0
+        self.stubborn = stubborn
+
+    async def __call__(self, agent: Doing, message: Any, ctx: MessageContext) -> None:
+        self.entered.set()
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                self.tokens.append(ctx.cancellation_token.is_cancelled())
+                self.cancelled += 1
+                if self.cancelled > self.stubborn:
+                    raise
+
+
+async def cancelled(call: asyncio.Task[Any]) -> None:
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(call, 5)
+
+
+async def test_a_token_reaches_the_handler_and_then_its_task_is_cancelled(two: Two) -> None:
+    waiting, token, seen = Waiting(), CancellationToken(), asyncio.Event()
+
+    async def ask(agent: Doing, message: Ask, ctx: MessageContext) -> None:
+        ctx.cancellation_token.add_callback(seen.set)
+        await waiting(agent, message, ctx)
+
+    await host(two.far, "slow", ask)
+    await two.start()
+    call = asyncio.create_task(two.near.send_message(Ask(), agent("slow"), cancellation_token=token))
+    await asyncio.wait_for(waiting.entered.wait(), 5)
+    token.cancel()
+    await cancelled(call)
+    await asyncio.wait_for(seen.wait(), 1)
+    await eventually(lambda: waiting.tokens == [True])
+    await two.at_rest()
+
+
+async def test_a_caller_whose_task_is_cancelled_cancels_its_call(two: Two) -> None:
+    waiting = Waiting()
+    await host(two.far, "slow", waiting)
+    await two.start()
+    call = asyncio.create_task(two.near.send_message(Ask(), agent("slow")))
+    await asyncio.wait_for(waiting.entered.wait(), 5)
+    call.cancel()
+    await cancelled(call)
+    await eventually(lambda: waiting.tokens == [True])
+    await two.at_rest()
+
+
+async def test_a_call_is_cancelled_when_its_publisher_gives_it_up(two: Two, server: Server, namespace: str) -> None:
+    waiting = Waiting()
+    await host(two.far, "slow", waiting)
+    await two.start()
+    async with Publisher(server.url, namespace=namespace) as publisher:
+        call = asyncio.create_task(publisher.call(Ask(), agent("slow")))
+        await asyncio.wait_for(waiting.entered.wait(), 5)
+        call.cancel()
+        await cancelled(call)
+    await eventually(lambda: waiting.tokens == [True])
+    await two.at_rest()
+
+
+async def test_the_time_out_of_a_publisher_travels_with_its_call(two: Two, server: Server, namespace: str) -> None:
+    waiting, left = Waiting(), []
+
+    async def ask(agent: Doing, message: Ask, ctx: MessageContext) -> None:
+        left.append(stagebell.remaining())
+        await waiting(agent, message, ctx)
+
+    await host(two.far, "slow", ask)
+    await two.start()
+    async with Publisher(server.url, namespace=namespace) as publisher:
+        with pytest.raises(DeadlineExceeded):
+            await publisher.call(Ask(), agent("slow"), timeout=0.5)
+    await eventually(lambda: waiting.tokens == [True])
+    assert 0 < left[0] <= 0.5
+    await two.at_rest()
+
+
+async def test_nested_calls_are_cancelled_in_every_process(two: Two) -> None:
+    deep, token, middle = Waiting(), CancellationToken(), []
+
+    async def there(agent: Doing, message: Ask, ctx: MessageContext) -> Any:
+        try:
+            return await agent.call("back")
+        finally:
+            middle.append(ctx.cancellation_token.is_cancelled())
+
+    async def back(agent: Doing, message: Ask, ctx: MessageContext) -> Any:
+        return await agent.call("deep")
+
+    await host(two.far, "there", there)
+    await host(two.near, "back", back)
+    await host(two.far, "deep", deep)
+    await two.start()
+    call = asyncio.create_task(two.near.send_message(Ask(), agent("there"), cancellation_token=token))
+    await asyncio.wait_for(deep.entered.wait(), 5)
+    token.cancel()
+    await cancelled(call)
+    await eventually(lambda: deep.tokens == [True] and middle == [True])
+    await two.at_rest()
+
+
+async def test_a_handler_that_gives_a_call_up_goes_on(two: Two) -> None:
+    waiting = Waiting()
+
+    async def ask(agent: Doing, message: Ask, ctx: MessageContext) -> str:
+        try:
+            await asyncio.wait_for(agent.call("slow"), 0.2)
+        except TimeoutError:
+            return "gave up"
+        return "answered"
+
+    await host(two.near, "asks", ask)
+    await host(two.far, "slow", waiting)
+    await two.start()
+    assert await asyncio.wait_for(two.near.send_message(Ask(), agent("asks")), 5) == "gave up"
+    await eventually(lambda: waiting.tokens == [True])
+    await two.at_rest()
+
+
+async def test_what_a_cancelled_turn_did_is_discarded_whatever_it_returns(two: Two) -> None:
+    token, entered, seen, count = CancellationToken(), asyncio.Event(), [], []
+
+    class Stubborn(Counting):
+        async def on_message_impl(self, message: Any, ctx: MessageContext) -> Any:
+            if message.text == "count":
+                count.append(self.count)
+                return self.count
+            self.count += 1
+            await self.publish_message(Note(text="no"), TopicId("notes", "x"))
+            entered.set()
+            while not ctx.cancellation_token.is_cancelled():
+                await asyncio.sleep(0.001)
+            return "done all the same"
+
+    await Stubborn.register(two.far, "stubborn", Stubborn)
+    await host(two.near, "hears", note=collect(seen), topics=("notes",))
+    await two.start()
+    call = asyncio.create_task(two.near.send_message(Ask(), agent("stubborn"), cancellation_token=token))
+    await asyncio.wait_for(entered.wait(), 5)
+    token.cancel()
+    await cancelled(call)
+    assert await two.near.send_message(Ask(text="count"), agent("stubborn")) == 0
+    await two.at_rest()
+    assert not seen
+
+
+async def test_a_handler_that_goes_on_after_its_grace_holds_nobody_up(two: Two) -> None:
+    waiting, token = Waiting(stubborn=1), CancellationToken()
+    await host(two.far, "slow", waiting)
+    await two.start()
+    call = asyncio.create_task(two.near.send_message(Ask(), agent("slow"), cancellation_token=token))
+    await asyncio.wait_for(waiting.entered.wait(), 5)
+    token.cancel()
+    await cancelled(call)
+    await eventually(lambda: waiting.cancelled == 1)
+    await two.far.stop()
+
+
+async def test_calls_that_wait_elsewhere_are_dropped_without_running(two: Two) -> None:
+    gate, entered, ran, tokens = asyncio.Event(), asyncio.Event(), [], CancellationToken()
+
+    async def ask(agent: Doing, message: Ask, ctx: MessageContext) -> str:
+        ran.append(message.text)
+        entered.set()
+        await gate.wait()
+        return message.text
+
+    await host(two.far, "busy", ask)
+    await two.start()
+    first = asyncio.create_task(two.near.send_message(Ask(text="first"), agent("busy")))
+    await asyncio.wait_for(entered.wait(), 5)
+    waiting = [
+        asyncio.create_task(two.near.send_message(Ask(text=f"{n}"), agent("busy"), cancellation_token=tokens))
+        for n in range(5)
+    ]
+    await eventually(lambda: two.view.backlog() == 6)
+    tokens.cancel()
+    for call in waiting:
+        await cancelled(call)
+    await eventually(lambda: two.view.backlog() == 1)
+    gate.set()
+    assert await asyncio.wait_for(first, 5) == "first"
+    await two.at_rest()
+    assert ran == ["first"]
+
+
+async def test_a_call_that_is_cancelled_before_it_was_sent_is_dropped(two: Two) -> None:
+    ran: list[str] = []
+
+    async def ask(agent: Doing, message: Ask, ctx: MessageContext) -> str:
+        ran.append(message.text)
+        return message.text
+
+    await host(two.far, "quick", ask)
+    await two.start()
+    for rounds in range(8):
+        call = asyncio.create_task(two.near.send_message(Ask(text="x"), agent("quick")))
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+        call.cancel()
+        await asyncio.wait([call])
+    await two.at_rest()
+
+
+async def test_a_lost_bell_does_not_lose_a_cancel(two: Two) -> None:
+    waiting = Waiting()
+    await host(two.far, "slow", waiting)
+    await two.start()
+    call = asyncio.create_task(two.near.send_message(Ask(), agent("slow")))
+    await asyncio.wait_for(waiting.entered.wait(), 5)
+    (inbox,) = [key for key in two.view.keys(":in") if two.view.client.xlen(key)]
+    ((entry_id, fields),) = two.view.client.xrange(inbox)
+    two.view.client.xadd(inbox[:-2] + "ctl", {"m": fields[b"m"], "i": entry_id, "w": "cancel"})
+    await cancelled(call)
+    await eventually(lambda: waiting.tokens == [True])
+    await two.at_rest()
+
+
+async def test_a_call_that_comes_after_its_deadline_is_answered_without_running(two: Two) -> None:
+    gate, entered, ran = asyncio.Event(), asyncio.Event(), []
+
+    async def ask(agent: Doing, message: Ask, ctx: MessageContext) -> None:
+        ran.append(message.text)
+        entered.set()
+        await gate.wait()
+
+    await host(two.far, "busy", ask)
+    await two.start()
+    first = asyncio.create_task(two.near.send_message(Ask(text="first"), agent("busy")))
+    await asyncio.wait_for(entered.wait(), 5)
+    with stagebell.deadline(0.3), pytest.raises(DeadlineExceeded):
+        await two.near.send_message(Ask(text="second"), agent("busy"))
+    await eventually(lambda: two.view.backlog() == 1)
+    gate.set()
+    await asyncio.wait_for(first, 5)
+    await two.at_rest()
+    assert ran == ["first"]
+
+
+async def test_an_expired_publish_goes_to_the_dead_letters(two: Two) -> None:
+    waiting = Waiting()
+    await host(two.far, "slow", note=waiting, topics=("notes",))
+    await two.start()
+    with stagebell.deadline(0.3):
+        await two.near.publish_message(Note(), TopicId("notes", "x"))
+    await asyncio.wait_for(waiting.entered.wait(), 5)
+    await eventually(lambda: two.view.dead_letters(), within=5)
+    (letter,) = two.view.dead_letters()
+    assert "deadline" in letter["reason"]
+    await two.at_rest()
+
+
+async def test_a_publish_inside_a_turn_carries_the_deadline_of_the_turn(two: Two) -> None:
+    left: list[float | None] = []
+
+    async def ask(agent: Doing, message: Ask, ctx: MessageContext) -> None:
+        await agent.publish_message(Note(), TopicId("notes", "x"))
+
+    async def note(agent: Doing, message: Note, ctx: MessageContext) -> None:
+        left.append(stagebell.remaining())
+
+    await host(two.far, "asks", ask)
+    await host(two.near, "hears", note=note, topics=("notes",))
+    await two.start()
+    with stagebell.deadline(20):
+        await two.near.send_message(Ask(), agent("asks"))
+    await eventually(lambda: left)
+    assert left[0]
+    assert 10 < left[0] <= 20
+    await two.at_rest()
+
+
+async def test_a_process_bound_caller_that_is_cancelled_cancels_its_call_elsewhere(two: Two) -> None:
+    waiting, token = Waiting(), CancellationToken()
+
+    async def ask(agent: Doing, message: Ask, ctx: MessageContext) -> Any:
+        return await agent.call("slow")
+
+    await host(two.near, "bound", ask, cls=Bound)
+    await host(two.far, "slow", waiting)
+    await two.start()
+    call = asyncio.create_task(two.near.send_message(Ask(), agent("bound"), cancellation_token=token))
+    await asyncio.wait_for(waiting.entered.wait(), 5)
+    token.cancel()
+    await cancelled(call)
+    await eventually(lambda: waiting.tokens == [True])
+    await two.at_rest()
+
+
+async def test_another_run_on_the_same_worker_is_not_touched(two: Two) -> None:
+    waiting, token, gate = Waiting(), CancellationToken(), asyncio.Event()
+
+    async def ask(agent: Doing, message: Ask, ctx: MessageContext) -> str:
+        await gate.wait()
+        return await echo(agent, message, ctx)
+
+    await host(two.far, "slow", waiting)
+    await host(two.far, "other", ask)
+    await two.start()
+    call = asyncio.create_task(two.near.send_message(Ask(), agent("slow"), cancellation_token=token))
+    other = asyncio.create_task(two.near.send_message(Ask(text="b"), agent("other")))
+    await asyncio.wait_for(waiting.entered.wait(), 5)
+    token.cancel()
+    await cancelled(call)
+    gate.set()
+    assert await asyncio.wait_for(other, 5) == "b"
+    await two.at_rest()
+
+
+async def test_nothing_is_left_after_many_cancels(two: Two) -> None:
+    waiting = Waiting()
+    await host(two.far, "slow", waiting)
+    await two.start()
+    await two.near.send_message(Note(), agent("slow", "warm"))
+    before = len(asyncio.all_tasks())
+    calls = [asyncio.create_task(two.near.send_message(Ask(), agent("slow", f"{n % 7}"))) for n in range(40)]
+    await asyncio.wait_for(waiting.entered.wait(), 5)
+    for call in calls:
+        call.cancel()
+    await asyncio.wait(calls)
+    await two.at_rest()
+    await eventually(lambda: len(asyncio.all_tasks()) <= before)
