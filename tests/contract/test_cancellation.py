@@ -90,10 +90,11 @@ async def test_a_call_that_waits_is_cancelled_before_its_handler_runs(runtime: A
     first = asyncio.create_task(runtime.send_message(Ask(text="first"), agent("busy")))
     await entered.wait()
     second = asyncio.create_task(runtime.send_message(Ask(text="second"), agent("busy"), cancellation_token=token))
-    await asyncio.sleep(0)
+    await eventually(lambda: runtime._dispatcher.queued == 1)
     token.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(second, 2)
+    await eventually(lambda: runtime._dispatcher.queued == 0)
     gate.set()
     await asyncio.wait_for(first, 2)
     await runtime.stop_when_idle()

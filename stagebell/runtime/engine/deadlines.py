@@ -74,9 +74,9 @@ async def ended_by(deadline: int, clock: Clock, recipient: object) -> AsyncGener
     """
     if deadline <= clock.now_ms():
         raise DeadlineExceeded(str(recipient), deadline)
-    loop = asyncio.get_running_loop()
+    loop, limit = asyncio.get_running_loop(), asyncio.timeout(None)
     try:
-        async with asyncio.timeout(None) as limit:
+        async with limit:
             alarm = clock.call_at(deadline, lambda: limit.reschedule(loop.time()))
             try:
                 yield

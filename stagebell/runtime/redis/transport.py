@@ -120,8 +120,11 @@ class Transport:
         call, entry_id = self._replies.open.get(field), self._replies.entry_ids.get(field, "")
         keys = (call.keys if call is not None else None) or self._directory.place(recipient)
 
+        if keys is None:
+            return
+
         def end() -> None:
-            if field not in self._replies.open and keys is not None:
+            if field not in self._replies.open:
                 self._link.submit(
                     lambda scripts: scripts.end_call(keys, turn_id=field, why="cancel", entry_id=entry_id), mortal=True
                 )

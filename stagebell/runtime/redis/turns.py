@@ -115,6 +115,8 @@ class DurableTurn(RetriedTurn):
         if self.abandoned:  # while the agent was made; the next turn must not find what a handler would leave in it
             self._forget_agent()
             raise CancelledError
+        if self._ended_by:  # while it waited to be tried again
+            raise CancelledError
         if turn.below is None and not self.careful:
             return None
         return self._begin_with_care(turn)

@@ -31,7 +31,12 @@ async def test_an_open_call_gets_its_outcome_and_the_callees_owner_hears_of_it(w
     ((told, fields),) = world.entries(world.b.ctl)
     assert fields == {"m": "T.0.0", "i": entry_id, "w": "cancel"}
     assert world.bells("w2")[-1] == {
-        **{"k": "end", "p": world.b.tag, "c": told, "m": "T.0.0", "i": entry_id, "w": "cancel"},
+        "k": "end",
+        "p": world.b.tag,
+        "c": told,
+        "m": "T.0.0",
+        "i": entry_id,
+        "w": "cancel",
         "e": "",
     }
     assert [end.entry_id for end in await world.scripts.ends(world.b, "-", 10)] == [entry_id]
