@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from stagebell import errors, testing
     from stagebell.errors import StagebellError
-    from stagebell.runtime.engine.deferred import DeferredReply, defer_reply
     from stagebell.runtime.engine.deadlines import deadline, remaining
+    from stagebell.runtime.engine.deferred import DeferredReply, defer_reply
     from stagebell.runtime.engine.immediate import immediate
     from stagebell.runtime.engine.migrations import migrates
     from stagebell.runtime.engine.options import agent_options
@@ -35,8 +35,8 @@ __all__ = [
     "Settings",
     "StagebellError",
     "agent_options",
-    "defer_reply",
     "deadline",
+    "defer_reply",
     "errors",
     "immediate",
     "migrates",

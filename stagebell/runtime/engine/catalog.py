@@ -14,8 +14,8 @@ from autogen_core.logging import AgentConstructionExceptionEvent
 
 from stagebell.errors import AlreadyRegistered, UnknownAgentType
 from stagebell.runtime.engine.activation import Activation
-from stagebell.runtime.engine.deferred import RepliesInMemory
 from stagebell.runtime.engine.clock import Clock, SystemClock
+from stagebell.runtime.engine.deferred import RepliesInMemory
 from stagebell.runtime.engine.events import event_logger
 from stagebell.runtime.engine.migrations import StateForm, state_form
 from stagebell.runtime.engine.options import options_of

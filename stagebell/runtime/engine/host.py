@@ -32,8 +32,8 @@ from stagebell.runtime.engine.activation import Activation
 from stagebell.runtime.engine.calls import find_cycle
 from stagebell.runtime.engine.catalog import Catalog, HostedType
 from stagebell.runtime.engine.clock import Clock, SystemClock
-from stagebell.runtime.engine.deferred import RepliesInMemory
 from stagebell.runtime.engine.deadlines import Deadlines, deadline_of, given_deadline
+from stagebell.runtime.engine.deferred import RepliesInMemory
 from stagebell.runtime.engine.dispatch import Dispatcher
 from stagebell.runtime.engine.drive import drive
 from stagebell.runtime.engine.events import Events
@@ -270,8 +270,6 @@ class Host:
                 dispatcher.cancel(entry.turn)
             raise
         finally:
-            if alarm is not None:
-                alarm.cancel()
             dispatcher.unlink(entry)
             if caller is not None and caller.calls and entry in caller.calls:
                 caller.calls.remove(entry)

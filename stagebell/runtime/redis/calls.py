@@ -21,8 +21,8 @@ from stagebell.messages.codec import unpack
 from stagebell.messages.envelope import Envelope
 from stagebell.messages.ids import call_id, turn_id
 from stagebell.messages.registry import Encoded
-from stagebell.runtime.redis.circles import Place
 from stagebell.runtime.engine.deadlines import ended_by
+from stagebell.runtime.redis.circles import Place
 from stagebell.runtime.redis.keys import LeasedKeys
 from stagebell.runtime.redis.replies import OpenCall
 from stagebell.runtime.redis.requests import Delivery, ReplyTo
