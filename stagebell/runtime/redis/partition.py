@@ -153,6 +153,7 @@ class Partition:
         self._read_on()
         if may_be_call(envelope):
             self._ahead.look_for_calls()
+
     def has_consumed(self, entry_id: str) -> bool:
         """True when a message that is not in memory was: all before it were read."""
         return not self.draining and parse_entry_id(entry_id) <= self.last
