@@ -7,8 +7,8 @@ taken out again.
 
 from __future__ import annotations
 
-from asyncio import AbstractEventLoop
-from collections.abc import Callable
+from asyncio import AbstractEventLoop, get_running_loop
+from collections.abc import Callable, Sequence
 from weakref import WeakKeyDictionary
 
 from autogen_core import CancellationToken
@@ -16,6 +16,67 @@ from autogen_core import CancellationToken
 from stagebell.runtime.engine.turn import Entry, Turn
 
 Dependent = Turn | Entry
+
+_GRACE_ON_THE_CALLERS_STACK = 0.04  # seconds
+
+
+class Cancelling:
+    """Cancels turns, and what they wait for.
+
+    Args:
+        grace: seconds that a cancelled handler may go on before its task is cancelled.
+        withdraw: takes a message out of its mailbox; False when it does not wait there.
+    """
+
+    def __init__(self, grace: float, withdraw: Callable[[Entry], bool]) -> None:
+        self._grace = grace
+        self._withdraw = withdraw
+
+    def cancel(self, dependent: Dependent) -> None:
+        """Cancel a turn and every call it has open; after the grace its task, when it has not ended."""
+        # Without recursion: chains of calls can be longer than the interpreter's stack.
+        stack: list[Dependent] = [dependent]
+        while stack:
+            dependent = stack.pop()
+            target = dependent if isinstance(dependent, Turn) else dependent.turn
+            if target is not None:
+                stack.extend(self._cancel_alone(target))
+            elif isinstance(dependent, Entry):
+                self._withdraw(dependent)
+                if dependent.reply is not None and not dependent.reply.done():
+                    dependent.reply.cancel()
+
+    def expire(self, dependent: Dependent) -> None:
+        """The same, because its deadline is over."""
+        if isinstance(dependent, Entry) and self._withdraw(dependent):
+            return
+        turn = dependent if isinstance(dependent, Turn) else dependent.turn
+        if turn is not None:
+            turn.expired = not turn.cancelled
+            self.cancel(turn)
+
+    def _cancel_alone(self, turn: Turn) -> Sequence[Dependent]:
+        if turn.cancelled or turn.closed:
+            return ()
+        turn.cancelled = True
+        if not turn.cancellation_token.is_cancelled():
+            turn.cancellation_token.cancel()
+        if turn.reply is not None and not turn.reply.done():
+            turn.reply.cancel()
+        if turn.receipt is not None:
+            turn.receipt.cancelled()
+        parent = turn.parent
+        if parent is None or not (parent.cancelled and parent.task is turn.task):
+            # A call that was queued is answered above; one that runs on its caller's stack holds the caller.
+            grace = min(self._grace, _GRACE_ON_THE_CALLERS_STACK) if turn.inline else self._grace
+            get_running_loop().call_later(grace, _interrupt, turn)
+        return list(turn.calls or ())
+
+
+def _interrupt(turn: Turn) -> None:
+    if not turn.closed and turn.task is not None and not turn.task.done():
+        turn.interrupting = True
+        turn.task.cancel()
 
 
 class TokenLinks:

@@ -93,8 +93,7 @@ class Deadlines:
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self.on_over: Callable[[Entry], None] = _not_set
-        self.expire: Callable[[Turn], None] = _not_set
+        self.expire: Callable[[Turn | Entry], None] = _not_set
 
     def guard(self, entry: Entry, deadline: int) -> Alarm:
         """Give a call that waits in memory its deadline; cancel the alarm when the call has ended.
@@ -111,7 +110,7 @@ class Deadlines:
         def over() -> None:
             if entry.reply is not None and not entry.reply.done():
                 entry.reply.set_exception(DeadlineExceeded(recipient, deadline))
-                self.on_over(entry)
+                self.expire(entry)
 
         return self.clock.call_at(deadline, over)
 

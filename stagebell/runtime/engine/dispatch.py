@@ -14,7 +14,7 @@ import asyncio
 import logging
 from asyncio import AbstractEventLoop, CancelledError, Future, Task
 from collections import deque
-from collections.abc import Awaitable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Coroutine, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -22,7 +22,7 @@ from autogen_core import Agent
 
 from stagebell.errors import RuntimeNotRunning
 from stagebell.runtime.engine.activation import Activation
-from stagebell.runtime.engine.cancellation import Dependent, TokenLinks
+from stagebell.runtime.engine.cancellation import Cancelling, Dependent, TokenLinks
 from stagebell.runtime.engine.catalog import Catalog
 from stagebell.runtime.engine.drive import Ended, drive, first_step, remaining_steps
 from stagebell.runtime.engine.limit import RunningLimit
@@ -34,7 +34,6 @@ from stagebell.runtime.engine.watch import Watch
 logger = logging.getLogger("stagebell")
 
 _TURNS_BETWEEN_YIELDS = 48
-_GRACE_ON_THE_CALLERS_STACK = 0.04  # seconds
 
 
 class Dispatcher:
@@ -51,6 +50,7 @@ class Dispatcher:
         self._ready: deque[Activation] = deque()
         self.limit = RunningLimit(self._ready)
         self._pump: Task[None] | None = None
+        self._cancelling = Cancelling(grace, self.withdraw)
         self._links = TokenLinks(self.cancel)
         self._idle_waiters: list[Future[None]] = []
         self._arrival: Future[None] | None = None
@@ -312,49 +312,11 @@ class Dispatcher:
 
     def cancel(self, turn: Dependent) -> None:
         """Cancel a turn and every call it has open; after the grace its task, when it has not ended."""
-        # Without recursion: chains of calls can be longer than the interpreter's stack.
-        stack: list[Dependent] = [turn]
-        while stack:
-            dependent = stack.pop()
-            target = dependent if isinstance(dependent, Turn) else dependent.turn
-            if target is not None:
-                stack.extend(self._cancel_alone(target))
-            elif isinstance(dependent, Entry):
-                self.withdraw(dependent)
-                if dependent.reply is not None and not dependent.reply.done():
-                    dependent.reply.cancel()
+        self._cancelling.cancel(turn)
 
-    def drop(self, entry: Entry) -> None:
-        """The deadline of a call is over: let it wait no more; a turn that runs is cancelled."""
-        if not self.withdraw(entry) and entry.turn is not None:
-            self.expire(entry.turn)
-
-    def expire(self, turn: Turn) -> None:
-        """Cancel a turn because its deadline is over."""
-        turn.expired = not turn.cancelled
-        self.cancel(turn)
-
-    def _cancel_alone(self, turn: Turn) -> Sequence[Dependent]:
-        if turn.cancelled or turn.closed:
-            return ()
-        turn.cancelled = True
-        if not turn.cancellation_token.is_cancelled():
-            turn.cancellation_token.cancel()
-        if turn.reply is not None and not turn.reply.done():
-            turn.reply.cancel()
-        if turn.receipt is not None:
-            turn.receipt.cancelled()
-        parent = turn.parent
-        if parent is None or not (parent.cancelled and parent.task is turn.task):
-            # A call that was queued is answered above; one that runs on its caller's stack holds the caller.
-            grace = min(self.grace, _GRACE_ON_THE_CALLERS_STACK) if turn.inline else self.grace
-            asyncio.get_running_loop().call_later(grace, self._interrupt, turn)
-        return list(turn.calls or ())
-
-    def _interrupt(self, turn: Turn) -> None:
-        if not turn.closed and turn.task is not None and not turn.task.done():
-            turn.interrupting = True
-            turn.task.cancel()
+    def expire(self, dependent: Dependent) -> None:
+        """The same, because its deadline is over; a message that waits is dropped."""
+        self._cancelling.expire(dependent)
 
     # -- idleness
 

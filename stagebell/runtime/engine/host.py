@@ -87,7 +87,6 @@ class Host:
         self._deadlines = Deadlines(self._clock)
         performer = Performer(self._catalog, self._events, self._interventions, self._deadlines, self._on_publish_error)
         self._dispatcher = Dispatcher(self._catalog, performer, grace=cancel_grace, warn_after=warn_after)
-        self._deadlines.on_over = self._dispatcher.drop
         self._deadlines.expire = self._dispatcher.expire
         self._max_call_depth = max_call_depth
         self._inline_calls = 0

@@ -43,7 +43,9 @@ class Client:
         self.wire = Wire(registry, settings)
         self.directory = Directory(self.link, namespace, settings.partitions)
         self.replies = Replies(NamespaceKeys(namespace).client_replies(self.name))
-        self.transport = Transport(self.link, self.wire, self.directory, self.replies, max_call_depth, settings, clock or SystemClock())
+        self.transport = Transport(
+            self.link, self.wire, self.directory, self.replies, max_call_depth, settings, clock or SystemClock()
+        )
         self.membership = Membership(self.link, namespace, settings.lease_ms)
         self.ears = Ears(url, self.link, f"stagebell-{self.name}-ears")
         self.ears.add(self.replies.stream)
