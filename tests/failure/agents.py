@@ -146,10 +146,11 @@ async def audit(runtime: AgentRuntime) -> None:
 
 
 class Hop(BaseModel):
-    """A call that goes on to the agent `to` (and from there to `then`), after `pause` seconds."""
+    """A call that goes on along the agents `to`, after `pause` seconds, at the last one after `last` more."""
 
     to: list[str] = []
     pause: float = 0.0
+    last: float = 0.0
 
 
 class Trouble(BaseModel):
@@ -184,8 +185,9 @@ class Hopper(Recorder):
         if message.pause:
             await asyncio.sleep(message.pause)
         if not message.to:
+            await asyncio.sleep(message.last)
             return Count(count=1)
-        rest = Hop(to=message.to[1:], pause=message.pause)
+        rest = Hop(to=message.to[1:], pause=message.pause, last=message.last)
         answer: Count = await self.send_message(rest, AgentId("hopper", message.to[0]))
         return Count(count=answer.count + 1)
 

@@ -23,7 +23,7 @@ class Clock(Protocol):
         """Milliseconds since the epoch."""
         ...
 
-    def call_at(self, at_ms: int, call: Callable[[], None]) -> Alarm:
+    def call_at(self, at_ms: int, call: Callable[[], object]) -> Alarm:
         """Call it in the event loop at this time, or at once when that is over."""
         ...
 
@@ -35,6 +35,6 @@ class SystemClock:
         """Milliseconds since the epoch."""
         return time.time_ns() // 1_000_000
 
-    def call_at(self, at_ms: int, call: Callable[[], None]) -> Alarm:
+    def call_at(self, at_ms: int, call: Callable[[], object]) -> Alarm:
         """Call it in the event loop at this time, or at once when that is over."""
         return asyncio.get_running_loop().call_later(max(0.0, (at_ms - self.now_ms()) / 1000), call)

@@ -23,6 +23,7 @@ from stagebell.messages.ids import call_id, turn_id
 from stagebell.messages.registry import Encoded
 from stagebell.runtime.engine.deadlines import ended_by
 from stagebell.runtime.redis.circles import Place
+from stagebell.runtime.redis.given_up import given_up, patience_after
 from stagebell.runtime.redis.keys import LeasedKeys
 from stagebell.runtime.redis.replies import OpenCall
 from stagebell.runtime.redis.requests import Delivery, ReplyTo
@@ -182,7 +183,8 @@ class TurnCalls:
         call = self.open.get(k)
         if call is None or call.answer.done():
             return
-        failure = self._failure(k, call, DeadlineExceeded(call.recipient, deadline))
+        error = DeadlineExceeded(call.recipient, deadline)
+        failure = self._services.wire.failure(error, id=call_id(self._turn.turn_id, k), sender=str(call.recipient))
 
         def ended(outcome: int | BaseException) -> None:
             if outcome == 1:
@@ -198,11 +200,9 @@ class TurnCalls:
         if call is None or own.abandoned or self._forsaken or self._services.stopping:
             return  # the turn will run again, and needs the call
         self.failed.append(k)
-        failure = self._failure(k, call, CancelledError(f"the call to {call.recipient} was cancelled by its caller"))
-        self._end(k, call, "cancel", failure, lambda outcome: None)
-
-    def _failure(self, k: str, call: OpenCall, error: BaseException) -> bytes:
-        return self._services.wire.failure(error, id=call_id(self._turn.turn_id, k), sender=str(call.recipient))
+        waited = asyncio.get_running_loop().time() - call.since
+        record = given_up(call_id(own.turn_id, k), str(call.recipient), waited)
+        self._end(k, call, "cancel", record, lambda outcome: None)
 
     def _end(
         self,
@@ -305,7 +305,7 @@ class TurnCalls:
                 call = self.open.get(k)
                 if reply.status == "REPLY" and call is not None and not call.answer.done():
                     self._answered += 1
-                    call.answer.set_result(unpack(reply.reply))
+                    self._answer(call, unpack(reply.reply))
             case "CHANGED":
                 raise self._turn.not_deterministic(k)
             case "GONE" if not self._turn.takes_effects:
@@ -315,6 +315,13 @@ class TurnCalls:
                 raise CancelledError(f"the turn of {self._turn.agent} is not ours any more ({reply.status})")
             case _:
                 raise ServerRefused(f"call {k} of {self._turn.agent} was refused: {reply.status} {reply.detail}")
+
+    def _answer(self, call: OpenCall, outcome: Envelope) -> None:
+        patience, clock = patience_after(outcome), self._services.clock
+        if patience is None:
+            call.answer.set_result(outcome)
+        else:
+            clock.call_at(clock.now_ms() + patience, call.answer.cancel)
 
     async def _load(self, savepoint: bytes) -> None:
         """The turn runs again: continue with the state that the nested turns during this call left."""

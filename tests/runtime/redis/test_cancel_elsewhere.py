@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import statistics
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -100,6 +102,31 @@ async def test_a_token_reaches_the_handler_and_then_its_task_is_cancelled(two: T
     await two.at_rest()
 
 
+async def test_a_cancel_is_observed_at_once(two: Two) -> None:
+    seen: asyncio.Queue[float] = asyncio.Queue()
+    entered: asyncio.Queue[None] = asyncio.Queue()
+
+    async def ask(agent: Doing, message: Ask, ctx: MessageContext) -> None:
+        ctx.cancellation_token.add_callback(lambda: seen.put_nowait(time.perf_counter()))
+        entered.put_nowait(None)
+        await asyncio.Event().wait()
+
+    await host(two.far, "slow", ask)
+    await two.start()
+    took: list[float] = []
+    for number in range(10):
+        token = CancellationToken()
+        call = asyncio.create_task(two.near.send_message(Ask(), agent("slow", f"{number}"), cancellation_token=token))
+        await asyncio.wait_for(entered.get(), 5)
+        cancelled_at = time.perf_counter()
+        token.cancel()
+        took.append(await asyncio.wait_for(seen.get(), 5) - cancelled_at)
+        await cancelled(call)
+    print(f"observed after {statistics.median(took) * 1000:.1f} ms (median of {len(took)})")
+    assert statistics.median(took) < 1.0  # a machine with nothing else to do: about 1 ms
+    await two.at_rest()
+
+
 async def test_a_caller_whose_task_is_cancelled_cancels_its_call(two: Two) -> None:
     waiting = Waiting()
     await host(two.far, "slow", waiting)
@@ -181,6 +208,37 @@ async def test_a_handler_that_gives_a_call_up_goes_on(two: Two) -> None:
     await two.start()
     assert await asyncio.wait_for(two.near.send_message(Ask(), agent("asks")), 5) == "gave up"
     await eventually(lambda: waiting.tokens == [True])
+    await two.at_rest()
+
+
+async def test_a_handler_that_runs_again_gives_the_same_call_up_again(two: Two, server: Server, namespace: str) -> None:
+    slow, gate, ran, again = Waiting(), asyncio.Event(), [], []
+
+    async def ask(agent: Doing, message: Ask, ctx: MessageContext) -> str:
+        ran.append(agent)
+        try:
+            await asyncio.wait_for(agent.call("slow"), 0.2)
+        except TimeoutError:
+            again.append(agent)
+            if len(ran) == 1:
+                await gate.wait()
+            return "gave up"
+        return "answered"
+
+    await host(two.near, "asks", ask)
+    await host(two.far, "slow", slow)
+    await two.start()
+    async with (
+        RedisRuntime(server.url, namespace=namespace) as third,
+        Publisher(server.url, namespace=namespace) as publisher,
+    ):
+        call = asyncio.create_task(publisher.call(Ask(), agent("asks")))
+        await eventually(lambda: again, within=5)
+        await eventually(lambda: slow.tokens)
+        await host(third, "asks", ask)
+        await two.near.close()
+        assert await asyncio.wait_for(call, 10) == "gave up"
+    assert (len(ran), slow.cancelled) == (2, 1)
     await two.at_rest()
 
 
