@@ -220,6 +220,9 @@ class Troubled(Recorder):
         note = Noted(sender=self.id.key, number=message.number)
         await self.publish_message(note, TopicId(DONE, "trouble"))
         self._break(message)
+        if message.kind == "exit later":
+            await asyncio.sleep(0.05)
+            os._exit(1)
         if message.kind == "large publish":
             await self.publish_message(Weird(text=LARGE), TopicId(DONE, "trouble"))
         if message.kind == "strange publish":

@@ -14,6 +14,7 @@ from stagebell import Publisher, RedisRuntime
 from stagebell.errors import DeadLettered, RuntimeNotRunning, Undeliverable
 from stagebell.runtime.redis.embedded import EmbeddedServer
 from tests.failure.agents import (
+    ALARMS,
     EVENTS,
     Count,
     Empty,
@@ -24,7 +25,7 @@ from tests.failure.agents import (
 from tests.failure.history import Load, check
 from tests.failure.processes import Workers
 from tests.failure.view import View
-from tests.support.servers import Kind, Server
+from tests.support.servers import Kind, Server, available_kinds
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.integration]
@@ -103,21 +104,22 @@ async def test_a_call_ends_when_the_last_worker_of_its_type_is_gone(
     assert not view.left_behind()
 
 
+async def keep_a_worker_up(workers: Workers, done: asyncio.Event) -> int:
+    """Until `done`; returns how many have died."""
+    deaths = 0
+    while not done.is_set():
+        worker = workers.spawn("troubles", lease=0.4, partitions=1)
+        await eventually(lambda worker=worker: not worker.alive or done.is_set(), within=60)
+        deaths += not worker.alive
+    return deaths
+
+
 async def test_a_message_that_kills_its_worker_is_set_aside_and_harms_no_neighbour(
     server: Server, workers: Workers, view: View
 ) -> None:
-    deaths = 0
     done = asyncio.Event()
-
-    async def keep_a_worker_up() -> None:
-        nonlocal deaths
-        while not done.is_set():
-            worker = workers.spawn("troubles", lease=0.4, partitions=1)
-            await eventually(lambda worker=worker: not worker.alive or done.is_set(), within=30)
-            deaths += not worker.alive
-
     async with publisher_for(server, workers, undeliverable_after=60.0) as publisher:  # workers may start slowly
-        keeper = asyncio.create_task(keep_a_worker_up())
+        keeper = asyncio.create_task(keep_a_worker_up(workers, done))
         await eventually(lambda: len(view.owners()) >= 5, within=10)
         poison = asyncio.create_task(publisher.call(Trouble(kind="exit"), AgentId("troubled", "poison")))
         neighbours = [
@@ -131,12 +133,38 @@ async def test_a_message_that_kills_its_worker_is_set_aside_and_harms_no_neighbo
         assert [reply.count for reply in await asyncio.wait_for(asyncio.gather(*neighbours), 10)] == [1] * 10
         assert [reply.noted for reply in await asyncio.wait_for(asyncio.gather(*slow), 10)] == [1] * 3
         assert (await asyncio.wait_for(after, 10)).count == 1
+        await eventually(lambda: view.backlog() == 0, within=20)
         done.set()
-        await keeper
-    assert 4 <= deaths <= 5
+        assert 4 <= await keeper <= 5  # it dies in its first step, so nobody could count the first time
     assert [letter["a"] for letter in view.dead_letters()] == ["troubled/poison"]
     heard = view.state("tally", "trouble")["heard"]
     assert heard == {"poison": [0], **{f"n{i}": [i] for i in range(10)}}
+    await eventually(lambda: not view.left_behind(), within=5)
+
+
+@pytest.mark.parametrize("server", available_kinds()[:1], indirect=True)
+async def test_a_publish_that_kills_its_worker_four_times_is_one_dead_letter(
+    server: Server, workers: Workers, view: View
+) -> None:
+    done = asyncio.Event()
+    async with publisher_for(server, workers) as publisher:
+        keeper = asyncio.create_task(keep_a_worker_up(workers, done))
+        await eventually(lambda: len(view.owners()) >= 5, within=20)
+        await publisher.publish(Trouble(kind="exit later", number=1), TopicId(ALARMS, "poison"))
+        for number in range(2, 6):
+            await publisher.publish(Trouble(kind="none", number=number), TopicId(ALARMS, "poison"))
+            await publisher.publish(Trouble(kind="none", number=number), TopicId(ALARMS, f"n{number}"))
+        await eventually(lambda: view.dead_letters(), within=60)
+        await eventually(lambda: view.backlog() == 0, within=20)
+        done.set()
+        assert await keeper == 4
+    (letter,) = view.dead_letters()
+    assert (letter["a"], letter["attempts"]) == ("troubled/poison", "4")
+    assert letter["reason"] == "crashed: the worker that ran it died 4 times"
+    assert view.state("troubled", "poison")["heard"] == {"none": [2, 3, 4, 5]}
+    assert [view.state("troubled", f"n{number}")["heard"] for number in range(2, 6)] == [
+        {"none": [number]} for number in range(2, 6)
+    ]
     await eventually(lambda: not view.left_behind(), within=5)
 
 

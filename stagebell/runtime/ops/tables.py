@@ -19,6 +19,7 @@ _WORKERS = "worker|host|#pid|#up|#last beat|#partitions|agent types"
 _OWN_INBOXES = "|#own backlog|#own dead letters"
 _TYPES = "agent type|#workers|#partitions|#without owner|#backlog|#started|#dead letters|#states"
 _PARTITIONS = "partition|owner|#lease left|#backlog|#started|#dead letters|#states"
+_PAUSED = "agent|#messages|worker"
 _EVENTS = "stream|owner|#lease left|#backlog|#dead letters"
 
 
@@ -35,6 +36,7 @@ def show(overview: Overview, server: str, console: Console, *, every_partition: 
     partitions = [part for view in overview.types for part in view.partitions]
     for title, part in (
         _workers(overview.workers),
+        *_paused(overview.workers),
         _types(overview.types),
         _partitions(partitions, every_partition),
         _events(overview.namespace, overview.events),
@@ -50,6 +52,12 @@ def _workers(workers: Sequence[WorkerView]) -> Part:
     inboxes = any(view.backlog or view.dead_letters for view in workers)
     title = _title("workers", len(workers), "start one: stagebell worker MODULE:SETUP")
     return title, table(_WORKERS + (_OWN_INBOXES if inboxes else ""), [_worker_row(view, inboxes) for view in workers])
+
+
+def _paused(workers: Sequence[WorkerView]) -> list[Part]:
+    rows: list[Row] = [[_red(agent), str(n), view.name] for view in workers for agent, n in view.paused.items()]
+    title = f"paused agents: {len(rows)} (a newer program wrote to them: upgrade their workers)"
+    return [(title, table(_PAUSED, rows))] if rows else []
 
 
 def _types(types: Sequence[TypeView]) -> Part:

@@ -99,7 +99,7 @@ class LookAhead:
         self._looking = False
         for id, entry in self._valid(answer, generation):
             self._position = max(self._position, id)
-            if _is_call(entry.envelope) and not self._partition.holds(entry):
+            if is_call(entry.envelope) and not self._partition.holds(entry):
                 self._partition.take_early(entry)
         if self._again or (not isinstance(answer, BaseException) and len(answer) == _BATCH):
             self.look_for_calls()
@@ -161,7 +161,8 @@ def may_be_call(envelope: bytes | None) -> bool:
     return envelope is None or b'"chain":' in envelope
 
 
-def _is_call(envelope: bytes) -> bool:
+def is_call(envelope: bytes) -> bool:
+    """True for a call from a turn."""
     try:
         return may_be_call(envelope) and bool(unpack(envelope).chain)
     except MessageError:

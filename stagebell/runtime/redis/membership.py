@@ -11,7 +11,7 @@ import json
 import logging
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from stagebell.errors import ServerRefused
@@ -25,7 +25,10 @@ _WRONG_TYPE = "WRONGTYPE"
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A worker as it describes itself; `age_ms` is the time since its last beat."""
+    """A worker as it describes itself; `age_ms` is the time since its last beat.
+
+    `paused` are agents whose messages wait for a newer program, with the number of these messages.
+    """
 
     name: str
     age_ms: int
@@ -33,6 +36,7 @@ class Member:
     host: str
     pid: int
     started_ms: int
+    paused: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 class Membership:
@@ -87,16 +91,37 @@ class Membership:
         return now - self._missing_since.setdefault(agent_type, now)
 
 
-def describe_member(types: list[str], host: str, pid: int, started_ms: int) -> dict[str, str]:
-    """What a worker says of itself, as stored."""
-    return {"types": json.dumps(types), "host": host, "pid": str(pid), "started": str(started_ms)}
+def describe_member(
+    types: list[str], host: str, pid: int, started_ms: int, paused: Mapping[str, int]
+) -> dict[str, str]:
+    """What a worker says of itself, as stored; `paused` are agents with the number of messages that wait for them."""
+    told = {"types": json.dumps(types), "host": host, "pid": str(pid), "started": str(started_ms)}
+    return {**told, "paused": json.dumps(paused)}
 
 
 def _member(name: str, age_ms: int, flat: list[bytes]) -> Member:
     texts = [text.decode("utf-8", "backslashreplace") for text in flat]
     fields = dict(zip(texts[::2], texts[1::2], strict=True))
     types = _types(fields.get("types", "[]"))
-    return Member(name, age_ms, types, fields.get("host", "?"), _number(fields, "pid"), _number(fields, "started"))
+    return Member(
+        name,
+        age_ms,
+        types,
+        fields.get("host", "?"),
+        _number(fields, "pid"),
+        _number(fields, "started"),
+        _paused(fields.get("paused", "{}")),
+    )
+
+
+def _paused(text: str) -> dict[str, int]:
+    try:
+        paused = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(paused, dict):
+        return {}
+    return {agent: count for agent, count in cast("dict[str, object]", paused).items() if isinstance(count, int)}
 
 
 def _types(text: str) -> frozenset[str]:

@@ -7,6 +7,7 @@ import logging
 import os
 import platform
 from collections.abc import Callable, Coroutine
+from itertools import islice
 from typing import Any
 
 from autogen_core import AgentId, TopicId
@@ -21,6 +22,7 @@ from stagebell.runtime.redis.client import Client
 from stagebell.runtime.redis.commit_order import CommitOrder
 from stagebell.runtime.redis.ears import Stream
 from stagebell.runtime.redis.fanout import EventsPartition
+from stagebell.runtime.redis.holding import Held
 from stagebell.runtime.redis.inquiries import Inquiries
 from stagebell.runtime.redis.keys import EventsKeys, LeasedKeys, ProcessKeys
 from stagebell.runtime.redis.later import DurableReplies
@@ -38,6 +40,7 @@ from stagebell.runtime.redis.worker import Receiver
 logger = logging.getLogger("stagebell")
 
 _IDLE_LOOK = 0.02
+_MOST_PAUSED = 100  # agents that a worker names
 
 
 class Node:
@@ -89,6 +92,7 @@ class Node:
         self._announced: set[str] = set()
         self._hosts = False
         self._highest_version = 0
+        self._told_paused: dict[str, int] = {}
         self.on_forgotten: Callable[[], Coroutine[Any, Any, None]] | None = None
 
     # -- life
@@ -110,7 +114,7 @@ class Node:
         self._ownership.start()
         self.inquiries.start()
         chores = self.client.upkeep.chores
-        chores += [self.bound.look, self._poll_calls, self._audit, self._look_for_loss]
+        chores += [self.bound.look, self._poll_calls, self._audit, self._tell_paused, self._look_for_loss]
         chores.append(self.services.passivation.look)
 
     def drain(self) -> None:
@@ -204,7 +208,8 @@ class Node:
         for name, entry in directory.types.items():
             if not self.client.membership.missing_for(name):
                 inboxes += [directory.partition(name, number).inbox for number in range(entry.partitions)]
-        return await self.services.link.submit(lambda scripts: scripts.idle(inboxes)) == 0
+        waiting = await self.services.link.submit(lambda scripts: scripts.idle(inboxes))
+        return waiting <= sum(held.waiting for held in self._paused().values())  # paused ones do not count
 
     # -- what comes and goes
 
@@ -270,7 +275,19 @@ class Node:
 
     def _description(self) -> dict[str, str]:
         types = sorted(self.client.membership.own_types)
-        return describe_member(types, platform.node(), os.getpid(), self._started_ms)
+        paused = {agent: held.waiting for agent, held in islice(self._paused().items(), _MOST_PAUSED)}
+        return describe_member(types, platform.node(), os.getpid(), self._started_ms, paused)
+
+    def _paused(self) -> dict[str, Held]:
+        """The agents here that wait for a newer program."""
+        partitions = [owned for owned in self.services.partitions.values() if isinstance(owned, Partition)]
+        return {agent: held for partition in partitions for agent, held in partition.holding.paused()}
+
+    async def _tell_paused(self) -> None:
+        paused = {agent: held.waiting for agent, held in self._paused().items()}
+        if paused != self._told_paused:
+            self._told_paused = paused
+            self._leases.describe(self._description())
 
 
 def _nobody_here(

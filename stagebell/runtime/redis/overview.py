@@ -24,6 +24,7 @@ _DESCRIBED_MS = 60_000
 class WorkerView:
     """One worker; `beat_ms` is the time since its last beat, `owned` the number of its partitions.
 
+    `paused` are agents whose messages it cannot read, with the number of messages that wait for a newer program.
     `backlog` and `dead_letters` are those of its own inbox, which the agents bound to this process share.
     """
 
@@ -37,6 +38,7 @@ class WorkerView:
     owned: int
     backlog: int
     dead_letters: int
+    paused: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +191,7 @@ class _Reader:
             owned=owned,
             backlog=backlog,
             dead_letters=dead,
+            paused=dict(member.paused),
         )
 
     async def _type(self, name: str, entry: TypeEntry) -> TypeView:

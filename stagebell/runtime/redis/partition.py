@@ -1,8 +1,8 @@
 """A partition that this worker owns: which of its messages are in memory, and which are still to be read.
 
 What holds at all times
-    - `last` is the highest entry id that was read; every entry up to it is in `pending`, was consumed, or came back
-      from the dead (see `audit`).
+    - `last` is the highest entry id that was read; every entry up to it is in `pending`, is held back (`holding`), was
+      consumed, or came back from the dead (see `audit`).
     - Messages are handed on in the order of the inbox. A bell that carries a message is used only when nothing before
       it is missing, which its `q` (the entry before it) tells; else the inbox is read.
     - At most `credit` messages are in memory; the rest is read when half of them are done. What must not wait for that
@@ -19,9 +19,10 @@ from autogen_core import AgentId
 
 from stagebell.runtime.engine.activation import Activation
 from stagebell.runtime.redis.ends import Ends
+from stagebell.runtime.redis.holding import Holding
 from stagebell.runtime.redis.keys import LeasedKeys
 from stagebell.runtime.redis.link import Link
-from stagebell.runtime.redis.lookahead import EntryId, LookAhead, after, may_be_call, parse_entry_id
+from stagebell.runtime.redis.lookahead import EntryId, LookAhead, after, is_call, may_be_call, parse_entry_id
 from stagebell.runtime.redis.results import InboxEntry
 
 logger = logging.getLogger("stagebell")
@@ -43,6 +44,10 @@ class Incoming(Protocol):
 
     def end_early(self, why: str) -> None:
         """Its caller waits no more ("cancel"), or has waited long enough ("deadline")."""
+        ...
+
+    def let_go(self) -> bool:
+        """Leave memory for a while, unless its turn has started or somebody's turn waits for it; True when it did."""
         ...
 
 
@@ -110,11 +115,16 @@ class Partition:
         self._reading = False
         self.generation = 0  # grows when what is being read is not wanted any more
         self._ahead = LookAhead(self, link)
+        self.holding = Holding()
 
     @property
     def full(self) -> bool:
         """True when no more messages are taken in the order of the inbox."""
-        return len(self.pending) >= self.credit
+        return self._taken >= self.credit
+
+    @property
+    def _taken(self) -> int:
+        return len(self.pending) - self.holding.heads
 
     def in_memory(self) -> Iterator[AgentId]:
         """The agents of the messages in memory."""
@@ -155,8 +165,8 @@ class Partition:
             self._ahead.look_for_calls()
 
     def has_consumed(self, entry_id: str) -> bool:
-        """True when a message that is not in memory was: all before it were read."""
-        return not self.draining and parse_entry_id(entry_id) <= self.last
+        """True when a message that is not in memory was: all before it were read, and this one is not held back."""
+        return not self.draining and parse_entry_id(entry_id) <= self.last and not self.holding.has(entry_id)
 
     def read(self) -> None:
         """Read on from the inbox when there may be more and there is room for it."""
@@ -168,14 +178,14 @@ class Partition:
         message = self.pending.pop(entry_id, None)
         if self.ends.wanted and message is not None:
             self.ends.consumed(message)
-        if self._more and len(self.pending) <= self.credit // 2:
+        if self._more and self._taken <= self.credit // 2:
             self._read_on()
 
     def _read_on(self) -> None:
         if self._reading or not self.owned or self.draining or self.full:
             return
         self._reading, self._more = True, False
-        room = self.credit - len(self.pending)
+        room = self.credit - self._taken
         start = after(self.last)
         generation = self.generation
         self._link.run(
@@ -209,8 +219,8 @@ class Partition:
             self._ahead.look_for_calls()
 
     def holds(self, entry: InboxEntry) -> bool:
-        """True when the message is in memory."""
-        return entry.entry_id in self.pending
+        """True when the message is in memory, or is to stay in the inbox."""
+        return entry.entry_id in self.pending or self._stays(entry.agent, entry.envelope)
 
     def take_early(self, entry: InboxEntry) -> None:
         """Hand a message on that lies beyond the credit."""
@@ -218,12 +228,53 @@ class Partition:
 
     def _take(self, entry_id: str, id: EntryId, turn_id: str, agent: str, envelope: bytes) -> None:
         self.last = id
-        self._hand_on(entry_id, turn_id, agent, envelope)
+        if self._stays(agent, envelope):
+            self.holding.of(agent).ids[entry_id] = None
+        else:
+            self._hand_on(entry_id, turn_id, agent, envelope)
 
     def _hand_on(self, entry_id: str, turn_id: str, agent: str, envelope: bytes) -> None:
         self.pending[entry_id] = message = self._accept(self, entry_id, turn_id, agent, envelope)
         if self.ends.wanted:
             self.ends.taken(message, entry_id)
+
+    # -- messages that have to wait
+
+    def hold_back(self, agent: AgentId, head: str, reason: str = "") -> None:
+        """Leave what comes after this message for the same agent in the inbox, until `release`.
+
+        Args:
+            agent: the agent.
+            head: the entry that waits; it stays in memory, and takes no credit.
+            reason: why the agent is paused, if this program can do nothing about it.
+        """
+        held = self.holding.of(str(agent))
+        held.heads.add(head)
+        held.reason = held.reason or reason
+        if 2 * len(self.pending) <= self.credit:
+            return  # what is in memory for it by now is in nobody's way
+        first = parse_entry_id(head)
+        for entry_id, message in list(self.pending.items()):
+            if message.agent == agent and parse_entry_id(entry_id) > first and message.let_go():
+                held.ids[entry_id] = None
+
+    def release(self, agent: AgentId, head: str) -> None:
+        """The message that the others waited for takes its turn, or is gone: read those others."""
+        position = self.holding.release(str(agent), head)
+        if position is not None and position < self.last:
+            self.generation += 1  # what is being read now begins too late
+            self.last, self._more = position, True
+            self._read_on()
+
+    def _stays(self, agent: str, envelope: bytes) -> bool:
+        return bool(self.holding) and agent in self.holding and not is_call(envelope)
+
+    async def _look_for_heads(self) -> None:
+        """An operator may have deleted a message that this program cannot read."""
+        for agent, head in self.holding.paused_heads():
+            if not await self._link.ask("XRANGE", self.keys.inbox, head, head) and head in self.pending:
+                self.pending[head].forget()
+                self.release(AgentId.from_str(agent), head)
 
     # -- when memory and store do not agree
 
@@ -234,20 +285,22 @@ class Partition:
         nothing in memory can be trusted.
         """
         length: int = await self._link.ask("XLEN", self.keys.inbox)
-        if length == len(self.pending) or not self.owned or self.draining:
+        known = len(self.pending) + self.holding.entries
+        if length == known or not self.owned or self.draining:
             return
-        if length > len(self.pending):
+        if length > known:
             self._link.run(lambda scripts: scripts.read(self.keys.inbox, "-", self.credit), self._compare)
         else:
             self._more = True
             self._read_on()
+            await self._look_for_heads()
 
     def _compare(self, entries: Sequence[InboxEntry] | BaseException) -> None:
         # Not in a coroutine: until that went on, messages that `entries` shows could be consumed.
         if isinstance(entries, BaseException) or not self.owned or self.draining:
             return
         known = [entry.entry_id for entry in entries if parse_entry_id(entry.entry_id) <= self.last]
-        returned = [entry_id for entry_id in known if entry_id not in self.pending]
+        returned = [entry_id for entry_id in known if entry_id not in self.pending and not self.holding.has(entry_id)]
         if returned:
             logger.warning("%s: %s is back, the server lost writes: reading again", self.keys.inbox, returned[0])
             self.start_over()
@@ -272,6 +325,7 @@ class Partition:
         """Take no more messages, and let those go that were not started; the inbox keeps them."""
         self.draining = True
         self.generation += 1  # what a read under way brings comes after what is let go here
+        self.holding.clear()
         for message in list(self.pending.values()):
             message.forget_unless_started()
 
@@ -294,6 +348,7 @@ class Partition:
         self._forget_pending()
 
     def _forget_pending(self) -> None:
+        self.holding.clear()
         pending, self.pending = self.pending, {}
         for message in pending.values():
             message.forget()

@@ -7,8 +7,9 @@
 What holds at all times
     - The message stays in the inbox until a commit or a dead letter removes it, and the failures are counted in the
       server: when the worker dies, the next owner goes on with the count, and tries again at once.
-    - From the failure until its next attempt the agent is barred: it takes no later message before this one, and its
-      neighbours do not notice. Turns of an interleaved agent overlap in any case, so it is not barred.
+    - From the failure until its next attempt the agent is barred: it takes no later message before this one. Its
+      neighbours do not notice, since what comes for it stays in the inbox (`holding`). Turns of an interleaved agent
+      overlap in any case, so it is not barred.
     - What the failed attempt's tasks still do is no part of the next attempt, which is a `DurableTurn` of its own.
 """
 
@@ -104,6 +105,8 @@ class RetriedTurn(LimitedTurn):
         self.abandoned = True
         after = self.next_attempt(entry)
         clock = self._services.clock
+        if not turn.activation.hosted.interleaved:
+            self._partition.hold_back(self.agent, self.fence.entry_id)
         after._alarm = clock.call_at(clock.now_ms() + round(delay * 1000), after._come_back)
         if after.limit() and self._partition.ends.wanted:
             self._partition.ends.taken(after, self.fence.entry_id)
@@ -133,6 +136,7 @@ class RetriedTurn(LimitedTurn):
         if self.entry is not None and self.entry.activation is not None:
             self._services.dispatcher.enqueue(self.entry.activation, self.entry, first=True)
             self._unbar(self.entry.activation)
+            self._partition.release(self.agent, self.fence.entry_id)
 
     def stop_waiting(self) -> bool:
         """The next attempt will not be made here; False when none was waited for."""
@@ -142,6 +146,7 @@ class RetriedTurn(LimitedTurn):
         self._alarm = None
         if self.entry is not None and self.entry.activation is not None:
             self._unbar(self.entry.activation)
+        self._partition.release(self.agent, self.fence.entry_id)
         return True
 
     def _bar(self, activation: Activation) -> None:

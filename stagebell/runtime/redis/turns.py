@@ -299,6 +299,13 @@ class DurableTurn(RetriedTurn):
         if self.turn is None and not self._closed:
             self.forget()
 
+    def let_go(self) -> bool:
+        """Leave memory for a while, unless its turn has started or somebody's turn waits for it; True when it did."""
+        if self.turn is not None or self._closed or self.entry is None or self.envelope.chain:
+            return False
+        self.forget()
+        return True
+
     # -- effects of the handler
 
     @property

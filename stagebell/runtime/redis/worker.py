@@ -36,6 +36,7 @@ class Receiver:
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._paused: set[str] = set()
         self._passed_over: set[tuple[str, str]] = set()
         self.on_free: Callable[[str, bool], None] = lambda tag, by_stop: None
         self.on_inquiry: Callable[[str, Fields], None] = lambda kind, fields: None
@@ -48,8 +49,7 @@ class Receiver:
             envelope = unpack(raw)
             id = _agent(agent)
         except UnknownVersion as error:
-            logger.error("%s waits: %s. Upgrade this worker, the message stays in its inbox", agent, error)
-            return self._message(partition, entry_id, turn_id, agent, _UNREADABLE)
+            return self._pause(partition, self._message(partition, entry_id, turn_id, agent, _UNREADABLE), error)
         except (MessageError, ValueError) as error:
             message = self._message(partition, entry_id, turn_id, agent, _UNREADABLE)
             message.set_aside(error, has_state=False, dead_letter=f"it cannot be read: {error}")
@@ -64,6 +64,15 @@ class Receiver:
             message.give_up(attempts)
         else:
             self._enqueue(partition, message, id, envelope)
+        return message
+
+    def _pause(self, partition: Partition, message: DurableTurn, error: UnknownVersion) -> DurableTurn:
+        """A newer program wrote it. It stays in the inbox, with what comes after it for the same agent."""
+        level = logging.DEBUG if str(message.agent) in self._paused else logging.ERROR
+        self._paused.add(str(message.agent))
+        text = "%s is paused here, its messages stay in their inbox: %s. They go on when a newer worker takes over"
+        logger.log(level, text, message.agent, error)
+        partition.hold_back(message.agent, message.fence.entry_id, str(error))
         return message
 
     def _set_aside_foreign(self, partition: Partition, entry_id: str, turn_id: str, agent: str) -> DurableTurn:

@@ -47,8 +47,8 @@ class Bench:
         self.runtime = self.new_runtime()
         self.attempts: list[tuple[str, int]] = []
 
-    def new_runtime(self) -> RedisRuntime:
-        return RedisRuntime(self.url, namespace=self.namespace, partitions=1, clock=self.clock)
+    def new_runtime(self, **options: Any) -> RedisRuntime:
+        return RedisRuntime(self.url, namespace=self.namespace, partitions=1, clock=self.clock, **options)
 
     async def host(
         self, note: OnNote, ask: OnAsk | None = None, cls: type[Doing] = Tried, runtime: RedisRuntime | None = None
@@ -160,6 +160,24 @@ async def test_only_its_own_agent_waits_and_its_order_is_kept(bench: Bench) -> N
     assert await asyncio.wait_for(call, 5) == "nothing"
     assert [number for key, number in bench.attempts if key == "a"] == [1, 1, 2, 3, 4]
     await bench.at_rest()
+
+
+async def test_many_messages_behind_it_are_in_nobodys_way(bench: Bench) -> None:
+    async def fail_once(agent: Doing, message: Note, ctx: MessageContext) -> None:
+        if agent.id.key == "a" and bench.attempts.count(("a", 0)) == 1 and message.number == 0:
+            raise ValueError("no luck")
+
+    bench.runtime = bench.new_runtime(read_credit=8)
+    await bench.host(fail_once)
+    await bench.publish(*range(20))
+    await eventually(lambda: bench.clock.due_in, 5)
+    await bench.publish(*range(20, 40))
+    await bench.publish(*range(40), key="b")
+    await eventually(lambda: len(bench.attempts) == 41, 5)
+    await bench.next_attempt()
+    await bench.at_rest()
+    assert [number for key, number in bench.attempts if key == "a"] == [0, *range(40)]
+    assert [number for key, number in bench.attempts if key == "b"] == list(range(40))
 
 
 @pytest.mark.parametrize("retry", [None, Retry(final=(LookupError,))], ids=["no retry", "a final error"])
