@@ -7,8 +7,8 @@ What holds at all times
       `ctl` before it runs anything.
     - A message that waits is settled without running; one that runs is cancelled, and what it did is discarded.
     - A message that was not read yet is remembered until it is. One that was read, and is not in memory any more, was
-      consumed: the entry is moot. (Not while the partition is drained: then messages are let go unconsumed; and not those
-      that are held back in the inbox.)
+      consumed: the entry is moot. (Not while the partition is drained: then messages are let go unconsumed; and not
+      those that are held back in the inbox.)
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ def test_spans_of_time(seconds: float, text: str) -> None:
 
 
 def test_the_tables_of_a_namespace_with_troubles() -> None:
-    worker = WorkerView("w1", "host", 7, 65_000, 9_000, False, ["desk"], 0, 2, 1)
+    worker = WorkerView("w1", "host", 7, 65_000, 9_000, False, ["desk"], 0, 2, 1, {"clerk/ada": 3})
     part = PartitionView("clerk", 3, "w0", 0, 1234, 1, 5, 6)
     types = [TypeView("clerk", [], "", [part]), TypeView("desk", ["w1"], "w1", [])]
     overview = Overview("shop", 0, [worker], types, EventsView("", 0, 8, 9, ["Note"]))
@@ -143,6 +143,8 @@ def test_the_tables_of_a_namespace_with_troubles() -> None:
     rows = [" ".join(line.split()) for line in console.file.getvalue().splitlines()]
     assert "namespace shop at h:1" in rows
     assert "w1 host 7 1 min 5 s 9.0 s ago 0 desk 2 1" in rows
+    assert "paused agents: 1 (a newer program wrote to them: upgrade their workers)" in rows
+    assert "clerk/ada 3 w1" in rows
     assert "clerk none 1 1 1,234 1 5 6" in rows
     assert "desk (in worker w1) 1 - 0 0 0 0 0" in rows
     assert "clerk:3 w0 expired 1,234 1 5 6" in rows
