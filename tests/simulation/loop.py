@@ -27,15 +27,18 @@ from contextvars import Context
 from typing import Any
 
 Call = Callable[..., Any]
+MOST_STEPS = 100_000
+"""Of one wait: a schedule that takes more turns in a circle."""
 
 
 class Process:
-    """One simulated process: what it has to do, whether it lives, and until when it is stopped in its tracks."""
+    """One simulated process: what it has to do, whether it lives, and what is the matter with it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.alive = True
         self.asleep_until = 0.0
+        self.starved_until = 0.0  # the keeper of its leases reaches nobody, although the process goes on
         self.ready: deque[Handle] = deque()
         self.tasks: list[Task[Any]] = []
 
@@ -150,12 +153,13 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.now = max(self.now, min(moments))
 
     def run_until(self, done: Callable[[], bool], limit: float) -> bool:
-        """Go on until `done()`, at most so many virtual seconds; says whether it is done."""
-        end = self.now + limit
-        while self.now < end:
+        """Go on until `done()`, at most so many virtual seconds, or steps; says whether it is done."""
+        end, steps = self.now + limit, 0
+        while self.now < end and steps < MOST_STEPS:
             if done():
                 return True
             self.step()
+            steps += 1
         return done()
 
     def _push(self, when: float, process: Process | None, what: Handle | Call) -> None:

@@ -1,8 +1,8 @@
-"""Broken scripts: each takes one check out of one script, or turns one around. The simulation must notice.
+"""Broken scripts: each mutation takes one check out of a script, or one effect, or turns it around.
 
 A mutation is a text to find and a text to put in its place; one that is not found any more is an error, so that the
-list keeps up with the scripts. Some are masked by another check, or by a rule of the worker: these name the test that
-sees them instead.
+list keeps up with the scripts. Either the simulation notices it, or, where another check or a rule of the worker makes
+up for it, the test that it names.
 """
 
 from __future__ import annotations
@@ -11,9 +11,14 @@ from typing import NamedTuple
 
 from stagebell.runtime.redis.lua_files import SCRIPTS
 
+EVERY = "*"
+
 
 class Mutation(NamedTuple):
-    """`script` with `old` replaced by `new`; `seen_by`: the test that notices it when the simulation cannot."""
+    """In `script` (EVERY: wherever it is found) `old` is replaced by `new`.
+
+    `seen_by` is the test that notices it where the simulation cannot, below tests/runtime/redis.
+    """
 
     script: str
     old: str
@@ -21,10 +26,217 @@ class Mutation(NamedTuple):
     seen_by: str = ""
 
 
-MUTATIONS: dict[str, Mutation] = {
-    "commit-no-fence": Mutation(
-        "commit", "if not right then return refuse({'FENCED'}) end", "right = right or 'owner'"
+_COMMIT, _CALL, _FAIL, _OWN = (f"test_scripts_{name}.py::" for name in ("commit", "call", "fail", "ownership"))
+_EVENTS, _SEND = "test_scripts_events.py::", "test_scripts_send.py::"
+_FENCED = "if not right then return refuse({'FENCED'}) end"
+_OWNER = "if field(own, 'tok') == tok then return not held and 'owner' end"
+_NOT_MINE = "if redis.call('HGET', KEYS[1], 'tok') ~= ARGV[1] then return 0 end\n"
+
+_FENCE = {
+    "no-fence": Mutation(EVERY, _OWNER, "if true then return 'owner' end"),
+    "fence-by-epoch": Mutation(
+        EVERY,
+        "if field(own, 'tok') == tok",
+        "if string.match(field(own, 'tok') or '', '^%d+') == string.match(tok, '^%d+')",
+        _COMMIT + "test_a_refused_commit_changes_nothing",
     ),
+    "begin-no-fence": Mutation(
+        "begin", "if not right then return -1 end", "", _CALL + "test_a_zombie_does_not_start_a_turn"
+    ),
+    "call-no-fence": Mutation(
+        "call",
+        "if not standing(KEYS[1], KEYS[2], ARGV[1], ARGV[2]) then return refuse({'FENCED'}) end",
+        "",
+        _CALL + "test_no_call_leaves_a_zombie_or_a_turn_whose_input_is_gone",
+    ),
+    "commit-no-fence": Mutation("commit", _FENCED, "", _COMMIT + "test_a_refused_commit_changes_nothing"),
+    "fail-no-fence": Mutation("fail", _FENCED, "", _FAIL + "test_a_refused_failure_changes_nothing"),
+    "fanout-no-fence": Mutation(
+        "fanout",
+        "if not standing(KEYS[1], KEYS[2], ARGV[1], '') then return refuse({'FENCED'}) end",
+        "",
+        _EVENTS + "test_a_refused_fan_out_changes_nothing",
+    ),
+    "owner-ignores-holds": Mutation(
+        EVERY,
+        "return not held and 'owner' end",
+        "return 'owner' end",
+        _OWN + "test_a_held_agent_is_closed_to_the_new_owner_and_open_to_the_old_one",
+    ),
+    "any-hold-is-mine": Mutation(
+        EVERY,
+        "return held and string.match(held, '^%d+|(.*)$') == tok and 'hold'",
+        "return held and 'hold'",
+        _OWN + "test_a_held_agent_is_closed_to_the_new_owner_and_open_to_the_old_one",
+    ),
+}
+
+_INPUT = {
+    "begin-no-input": Mutation(
+        "begin", "if not input then return 0 end", "", _CALL + "test_a_turn_without_input_does_not_start"
+    ),
+    "call-no-input": Mutation("call", "if not field(KEYS[4], ARGV[3]) then return refuse({'GONE'}) end", ""),
+    "commit-no-input": Mutation(
+        "commit", "if not entry(KEYS[3], ARGV[3], turn) then return refuse({'DUP', v}) end", ""
+    ),
+    "fail-no-input": Mutation("fail", "if not input then return refuse({'DUP'}) end", "input = input or {}"),
+    "input-by-id-alone": Mutation(EVERY, "return fields[i + 1] == turn and fields or nil", "return fields"),
+    "commit-keeps-input": Mutation("commit", "redis.call('XDEL', KEYS[3], ARGV[3])", ""),
+    "fail-keeps-input": Mutation("fail", "redis.call('XDEL', KEYS[3], ARGV[3])", ""),
+    "fanout-no-event": Mutation("fanout", "if not event then return {'GONE'} end", "event = event or {'', {}}"),
+    "fanout-keeps-event": Mutation("fanout", "redis.call('XDEL', KEYS[3], ARGV[2])", ""),
+    "send-no-marker": Mutation("send", "if not id then\n", "if true then\n"),
+}
+
+_PROGRESS = {
+    "commit-no-version": Mutation(
+        "commit", "if mode ~= 'plain' and ARGV[6] ~= '' and v ~= ARGV[6] then return refuse({'STALE', v}) end", ""
+    ),
+    "commit-no-replies": Mutation("commit", "count(KEYS[6], '#r') < tonumber(ARGV[14])", "false"),
+    "commit-no-savepoints": Mutation("commit", "count(KEYS[7], '#n') < tonumber(ARGV[15])", "false"),
+    "commit-no-parent-savepoints": Mutation("commit", "parent < tonumber(ARGV[16])", "false"),
+    "call-no-replies": Mutation("call", "r < tonumber(ARGV[5]) or ", ""),
+    "call-no-savepoints": Mutation("call", " or n < tonumber(ARGV[6])", ""),
+    "fail-no-savepoints": Mutation("fail", "count(KEYS[7], '#n') < tonumber(ARGV[12])", "false"),
+    "fail-no-parent-savepoints": Mutation("fail", "parent < tonumber(ARGV[13])", "false"),
+    "replies-not-counted": Mutation(EVERY, "'#r', replies + 1)", "'#r', replies)"),
+    "versions-not-counted": Mutation("commit", "v = tostring(tonumber(v) + 1)", ""),
+    "attempts-not-counted": Mutation("begin", "redis.call('HSET', KEYS[3]", "redis.call('HGET', KEYS[3]"),
+    "attempt-not-ended": Mutation("commit", "redis.call('HDEL', KEYS[5], turn)", ""),
+    "attempt-not-ended-by-failure": Mutation("fail", "redis.pcall('HDEL', KEYS[5], turn)", ""),
+}
+
+_REGISTRY = {
+    f"{script}-no-registry": Mutation(
+        script, f"if version ~= ARGV[{n}] then return refuse({{'STALE_REGISTRY', version}}) end", "", seen_by
+    )
+    for script, n, seen_by in (
+        ("send", 1, ""),
+        ("commit", 17, ""),
+        ("fanout", 4, ""),
+        ("call", 8, _CALL + "test_a_callee_found_in_an_older_registry_is_refused"),
+    )
+}
+
+_JOURNAL = {
+    "call-sent-twice": Mutation("call", "if state == 'S' or state == 'R' then", "if state == 'R' then"),
+    "call-answered-sent-again": Mutation("call", "if state == 'S' or state == 'R' then", "if state == 'S' then"),
+    "call-not-noted": Mutation("call", "redis.call('HSET', journal, k, 'S' .. ARGV[7] .. id)", ""),
+    "call-no-digest": Mutation(
+        "call",
+        "if digest ~= ARGV[7] then return refuse({'CHANGED', digest}) end",
+        "",
+        _CALL + "test_another_call_in_the_same_place_is_noticed",
+    ),
+    "reply-not-noted": Mutation(EVERY, "redis.call('HSET', key, k, 'R' ..", "redis.call('HGET', key, k, 'R' .."),
+    "answered-twice": Mutation(
+        EVERY,
+        "  if state == 'S' then\n    redis.call('HSET', key, k",
+        "  if true then\n    redis.call('HSET', key, k",
+        _COMMIT + "test_a_call_has_one_outcome",
+    ),
+    "reply-to-nobody": Mutation(
+        EVERY,
+        "if not open then return end",
+        "open = open or 'S12345678'",
+    ),
+    "journal-left": Mutation(EVERY, "redis.call('DEL', journal, savepoints)", "redis.call('DEL', savepoints)"),
+    "savepoints-left": Mutation(EVERY, "redis.call('DEL', journal, savepoints)", "redis.call('DEL', journal)"),
+    "retry-counts-twice": Mutation("retry", "if last == ARGV[5] then return {'OK', failures} end", ""),
+    "retry-keeps-failure": Mutation("retry", "for _, k in ipairs(answered) do redis.call('HDEL', KEYS[5], k) end", ""),
+    "retry-no-fence": Mutation("retry", _FENCED, "", "test_scripts_retry.py"),
+    "retry-no-input": Mutation(
+        "retry", "if not entry(KEYS[3], ARGV[3], ARGV[4]) then return refuse({'DUP'}) end", "", "test_scripts_retry.py"
+    ),
+    "withdraw-answered": Mutation(
+        "withdraw",
+        "if not input or (journalled and string.sub(call, 1, 1) ~= 'S') then return 0 end",
+        "",
+        _CALL + "test_an_answered_call_is_not_withdrawn",
+    ),
+}
+
+_SAVEPOINTS = {
+    "nested-leaves-nothing": Mutation("commit", "local kept = ARGV[7] ~= '' and", "local kept = false and"),
+    "nested-not-the-last": Mutation("commit", ", 'last', ARGV[8]} or {}", "} or {}"),
+    "nested-not-numbered": Mutation("commit", "'n:' .. ARGV[8], parent + 1, ", ""),
+    "nested-not-counted": Mutation(
+        "commit", "redis.call('HSET', KEYS[8], '#n', parent + 1,", "redis.call('HSET', KEYS[8], '#n', parent,"
+    ),
+    "nested-writes-state": Mutation(
+        "commit",
+        "elseif mode == 'nested' then\n",
+        "elseif mode == 'nested' then\n  redis.call('HSET', KEYS[4], 'v', v, 'd', ARGV[7])\n",
+    ),
+    "savepoint-not-given": Mutation("call", "field(savepoints, k) or ''", "''"),
+    "failure-drops-savepoint": Mutation(
+        "fail", "saved = mode ~= 'plain' and last and field(KEYS[7], last)", "saved = false"
+    ),
+    "failure-counts-no-version": Mutation("fail", "  v = v + 1\n", ""),
+}
+
+_OWNERSHIP = {
+    "acquire-living-lease": Mutation(
+        "acquire", "if owner ~= '' and ends > now then return {0, owner, ends - now} end", ""
+    ),
+    "acquire-same-epoch": Mutation(
+        "acquire",
+        "epoch, previous = epoch + 1, token or ''",
+        "previous = token or ''",
+        _OWN + "test_an_expired_lease_is_granted_anew_with_a_new_token",
+    ),
+    "acquire-no-nonce": Mutation("acquire", "local suffix = ':' .. ARGV[1] .. ':' .. ARGV[2]", "local suffix = ':'"),
+    "acquire-forgets-grant": Mutation(
+        "acquire",
+        "if owner ~= ARGV[1] or token ~= epoch .. suffix then",
+        "if true then",
+        _OWN + "test_the_same_request_repeated_gets_the_same_grant",
+    ),
+    "acquire-no-holds": Mutation(
+        "acquire",
+        "for i = 1, #held do grant[4 + i] = held[i] end",
+        "",
+        _OWN + "test_a_release_leaves_holds_that_the_next_owner_is_told_of",
+    ),
+    "renew-others": Mutation("renew", _NOT_MINE, "", _OWN + "test_an_expired_lease_that_nobody_took_can_be_renewed"),
+    "release-others": Mutation("release", _NOT_MINE, "", _OWN + "test_a_repeated_release_changes_nothing"),
+    "release-keeps-token": Mutation(
+        "release", ", 'tok', 'released:' .. ARGV[1])", ")", _OWN + "test_a_repeated_release_changes_nothing"
+    ),
+    "break-hold-early": Mutation(
+        "break_hold",
+        "if tonumber(string.match(held, '^(%d+)|')) > now_ms(ARGV[3]) then return 0 end",
+        "",
+        _OWN + "test_a_hold_is_broken_when_it_is_over_and_only_by_the_owner",
+    ),
+    "break-hold-others": Mutation(
+        "break_hold",
+        "if redis.call('HGET', KEYS[1], 'tok') ~= ARGV[1] then return -1 end",
+        "",
+        _OWN + "test_a_hold_is_broken_when_it_is_over_and_only_by_the_owner",
+    ),
+    "claim-held-type": Mutation(
+        "claim_type",
+        "if beat and tonumber(beat) > now_ms(ARGV[5]) - tonumber(ARGV[4]) then return {0, holder} end",
+        "",
+        _EVENTS + "test_a_process_bound_type_has_one_holder",
+    ),
+    "register-not-counted": Mutation(
+        "register",
+        "if changed == 1 then redis.call('HSET', KEYS[1], 'v', version + 1) end",
+        "",
+        _EVENTS + "test_the_registry_counts_its_changes",
+    ),
+}
+
+MUTATIONS: dict[str, Mutation] = {
+    **_FENCE,
+    **_INPUT,
+    **_PROGRESS,
+    **_REGISTRY,
+    **_JOURNAL,
+    **_SAVEPOINTS,
+    **_OWNERSHIP,
 }
 
 
@@ -35,7 +247,8 @@ def sources(name: str) -> dict[str, str]:
         LookupError: the text that it changes is not in the script any more.
     """
     mutation = MUTATIONS[name]
-    source = SCRIPTS[mutation.script].source
-    if mutation.old not in source:
+    scripts = SCRIPTS.values() if mutation.script == EVERY else [SCRIPTS[mutation.script]]
+    changed = {s.name: s.source.replace(mutation.old, mutation.new) for s in scripts if mutation.old in s.source}
+    if not changed:
         raise LookupError(f"mutation {name} does not apply: {mutation.script}.lua has no {mutation.old!r}")
-    return {mutation.script: source.replace(mutation.old, mutation.new)}
+    return changed

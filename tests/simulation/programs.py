@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 from tests.simulation.agents import NEWS, Op
 
 AGENTS = ["clerk/a", "porter/a", "clerk/b", "clerk/c", "porter/b", "clerk/d"]
+ATTEMPTS = 3
+"""So often a published message is handled when its handler raises."""
 READERS = ("clerk", "reader")
 """The types that subscribe to the news; `reader` from some moment on."""
 
@@ -111,8 +113,8 @@ class Expected:
     lines: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     versions: Counter[str] = field(default_factory=Counter[str])
     letters: Counter[str] = field(default_factory=Counter[str])
-    loose: set[str] = field(default_factory=set[str])
-    """Labels of turns that fail: of these, lines remain only in savepoints."""
+    loose: Counter[str] = field(default_factory=Counter[str])
+    """How often turns of each label fail: of these, lines remain only in savepoints."""
     failing_calls: set[str] = field(default_factory=set[str])
     """Labels of calls of the client that fail: repeated without a caller they go to the dead letters."""
     replies: dict[str, str] = field(default_factory=dict[str, str])
@@ -140,7 +142,7 @@ def expect(roots: list[Root]) -> Expected:
 
 
 def _publish(expected: Expected, label: str, agent: str, program: list[Op]) -> None:
-    if not _turn(expected, label, agent, program, None):
+    if not _turn(expected, label, agent, program, None, attempts=ATTEMPTS if _fails(program) else 1):
         expected.letters[label] += 1
 
 
@@ -148,19 +150,31 @@ def _call(expected: Expected, label: str, agent: str, program: list[Op], above: 
     return f"ok:{label}" if _turn(expected, label, agent, program, above) else f"raised:{label}"
 
 
-def _turn(expected: Expected, label: str, agent: str, program: list[Op], above: _Turn | None) -> bool:
-    """One turn; says whether its handler returned."""
+def _fails(program: list[Op]) -> bool:
+    return ["raise"] in program
+
+
+def _turn(
+    expected: Expected, label: str, agent: str, program: list[Op], above: _Turn | None, *, attempts: int = 1
+) -> bool:
+    """One turn; says whether its handler returned. Each attempt makes the calls again that ended in a failure."""
     me = _Turn(agent, above=above)
+
+    def call(name: str, callee: str, work: list[Op]) -> str:
+        for _ in range(attempts if _fails(work) else 1):
+            reply = _call(expected, name, callee, work, me)
+        return reply
+
     lines, sent, good = [label], list[tuple[str, Op]](), True
     for number, op in enumerate(program):
         match op:
             case ["publish" | "news", _, _]:
                 sent.append((f"{label}.{len(sent)}o", op))
             case ["call", callee, work]:
-                reply = _call(expected, f"{label}.{number}", callee, work, me)
+                reply = call(f"{label}.{number}", callee, work)
                 lines.append(f"{label}#{number}={reply}")
             case ["gather", calls]:
-                replies = [_call(expected, f"{label}.{number}.{b}", *call, me) for b, call in enumerate(calls)]
+                replies = [call(f"{label}.{number}.{branch}", *each) for branch, each in enumerate(calls)]
                 lines.append(f"{label}#{number}={' '.join(replies)}")
             case ["raise"]:
                 good = False
@@ -179,7 +193,7 @@ def _end(expected: Expected, me: _Turn, label: str, lines: list[str], good: bool
     if good:
         expected.lines.update((me.agent, line) for line in lines)
     else:
-        expected.loose.add(label)
+        expected.loose[label] += 1
     above = me.above
     while above is not None and above.agent != me.agent:
         above = above.above

@@ -32,7 +32,7 @@ from tests.simulation.programs import Root, expect, make_roots
 from tests.simulation.store import Store
 from tests.simulation.workers import NAMESPACE, URL, make_worker
 
-TURN_SCRIPTS = frozenset({"send", "begin", "call", "commit", "fail", "fanout", "acquire", "release"})
+TURN_SCRIPTS = frozenset({"send", "begin", "call", "commit", "fail", "fanout", "retry", "acquire", "release"})
 MOST_RESTARTS = 3
 """So many times a turn may be started in vain before it counts as the one that kills its workers."""
 
@@ -75,6 +75,7 @@ def make_plan(chance: random.Random) -> Plan:
         rates={
             "crash": pick([0.0, 0.01, 0.03]),
             "pause": pick([0.0, 0.01, 0.03]),
+            "starve": pick([0.0, 0.0, 0.02]),
             "drain": pick([0.0, 0.0, 0.015]),
             "break": pick([0.0, 0.02, 0.05]),
         },
@@ -173,6 +174,12 @@ class Schedule:
             self._count("pause", victim)
             victim.asleep_until = self.loop.now + self.chance.choice([0.3, 1.5, 4.0])
 
+    def _starve(self, victim: Process) -> None:
+        if victim in self.workers and self.restarts < MOST_RESTARTS:
+            self.restarts += 1
+            self._count("starve", victim)
+            victim.starved_until = self.loop.now + self.chance.choice([1.0, 2.5, 4.0])
+
     def _drain(self, victim: Process) -> None:
         runtime = self.workers.get(victim)
         if runtime is not None and self.restarts < MOST_RESTARTS:
@@ -212,7 +219,8 @@ class Schedule:
         self.store.restore(snapshot)
         for root in self.events[events:]:
             self._event(root)
-        self.network.break_all()
+        if self.chance.random() < 0.7:  # as a restart does; a FLUSHALL does not
+            self.network.break_all()
 
     # -- processes
 
@@ -354,7 +362,7 @@ class Schedule:
         self.raging = False
         self.network.weather = Weather(delay=0.002)
         for process in self.loop.processes:
-            process.asleep_until = 0.0
+            process.asleep_until = process.starved_until = 0.0
         if not self.workers:
             self.start_worker()
 

@@ -61,7 +61,9 @@ class _Pipeline:
 
     def execute(self, raise_on_error: bool = True) -> list[Any]:
         """The answers; either all commands get lost, or perhaps their answers."""
-        chance, weather = self._network.loop.chance, self._network.weather
+        loop, chance, weather = self._network.loop, self._network.loop.chance, self._network.weather
+        if loop.current is not None and loop.current.starved_until > loop.now:
+            raise redis.ConnectionError("cut off by the simulation")
         if chance.random() < weather.lost_command * len(self._commands):
             raise redis.ConnectionError("broken by the simulation")
         answers = [self._network.execute(command) for command in self._commands]

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("stagebell")
 
 
+_SAVEPOINT_WITHIN = 5.0  # seconds
+
+
 class TurnEnded(Exception):
     """The turn ended before its call was sent: the call is no part of it any more."""
 
@@ -59,11 +62,14 @@ class TurnCalls:
         self._answered = 0
         self._loaded = 0
         self._forsaken = False  # nobody waits for its calls, but they are not cancelled
+        self.savepoint = b""  # the last one: what nested turns left, and others have seen
         self._joined: set[str] = set()
 
     def awaits_one_of(self, chain: tuple[str, ...]) -> str | None:
         """The k of the open call that is in `chain`; "-" for a call to an agent of this process, None for none."""
         own = self._turn.turn_id
+        if self._behind:
+            return None
         for link in chain:
             head, _, k = link.partition(".")
             if head == own and (k in self._joined or (not k and self._calls_in_memory)):
@@ -75,6 +81,27 @@ class TurnCalls:
         for k, call in self.open.items():
             if call.keys is not None and (entry_id := self.entry_ids.get(k)) and not call.answer.done():
                 yield Place(call.keys.tag, entry_id, call.turn_id)
+
+    @property
+    def _behind(self) -> bool:
+        """True while a turn that runs again has not come to the call that brings the last savepoint, but not for ever.
+
+        What is let in before would build on an older state.
+        """
+        if self._loaded >= self.known_savepoints or not self._turn.keeps_state:
+            return False
+        now = asyncio.get_running_loop().time()
+        return all(now - call.since < _SAVEPOINT_WITHIN for call in self.open.values())
+
+    def keep(self, state: bytes) -> None:
+        """What a nested turn leaves, also if this turn fails; empty: nothing new."""
+        self.savepoint = state or self.savepoint
+
+    def saved(self, more: int) -> None:
+        """So many more savepoints were written (-1: one fewer); the agent in memory is what the last one holds."""
+        if more:
+            self.known_savepoints += more
+            self._loaded = self.known_savepoints
 
     @property
     def _calls_in_memory(self) -> bool:
@@ -227,14 +254,16 @@ class TurnCalls:
         if k not in self._requests:
             return
         delivery, digest = self._requests[k]
+        # As of now: sent again over another connection, it comes before what was asked for meanwhile.
+        replies, savepoints = self.known_replies, self.known_savepoints
         reply = await self._services.link.submit(
             lambda scripts: scripts.call(
                 self._turn.fence,
                 k,
                 delivery,
                 digest=digest,
-                known_replies=self.known_replies,
-                known_savepoints=self.known_savepoints,
+                known_replies=replies,
+                known_savepoints=savepoints,
                 version=self._turn.version,
                 registry_version=self._services.directory.checked_version(delivery.keys),
             )
@@ -258,6 +287,8 @@ class TurnCalls:
         """Ask the journal whether call k was answered; a refusal goes to whoever awaits the call."""
         try:
             await self.ask(k)
+            if k in self._joined:
+                self._let_in(k)
         except BaseException as error:
             call = self.open.get(k)
             if call is None or call.answer.done() or isinstance(error, ServerUnavailable | TurnEnded):
@@ -301,7 +332,8 @@ class TurnCalls:
                 self.entry_ids[k] = reply.entry_id
                 if first and reply.savepoint_number > self._loaded:  # not over a later one, of another call
                     self._loaded = reply.savepoint_number
-                    await self._load(reply.savepoint)
+                    self.savepoint = reply.savepoint
+                    await self.load(reply.savepoint)
                 call = self.open.get(k)
                 if reply.status == "REPLY" and call is not None and not call.answer.done():
                     self._answered += 1
@@ -323,8 +355,8 @@ class TurnCalls:
         else:
             clock.call_at(clock.now_ms() + patience, call.answer.cancel)
 
-    async def _load(self, savepoint: bytes) -> None:
-        """The turn runs again: continue with the state that the nested turns during this call left."""
+    async def load(self, savepoint: bytes) -> None:
+        """Let the agent go on from this state: one that nested turns left, or the one a nested turn began with."""
         turn = self._turn.turn
         agent = turn.activation.agent if turn is not None else None
         stored = turn.activation.stored if turn is not None else None

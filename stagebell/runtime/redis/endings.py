@@ -140,10 +140,21 @@ class TurnEnding(ABC):
         self.number = order.next_number()
         if self._stored is not None and self._stored.keeps and self._nested is None:
             self._stored.sent(self._state)
+        if self._below is not None:
+            self._below.keep(self._state)
         if leaves:
             self.go()
         else:
             order.wait(self)
+
+    @property
+    def _below(self) -> TurnCalls | None:
+        """Of a nested turn: the calls of the turn below it, which must know what this one leaves."""
+        return self._parent._calls if self._parent is not None else None
+
+    def _count_below(self, more: int) -> None:
+        if self._below is not None:
+            self._below.saved(more)
 
     # -- what the order of commits asks (commit_order.OrderedCommit)
 
@@ -163,6 +174,7 @@ class TurnEnding(ABC):
         if self._outbox is not None:
             self._registry_version = self._services.commit_order.left()
         self._services.link.run(self._ask_commit, self._on_end)
+        self._count_below(1)  # at once: should it be refused, what the turn below sends after it must be, too
         self._hand_over_calls()
 
     def cannot_go(self, error: BaseException | None) -> None:
@@ -214,6 +226,7 @@ class TurnEnding(ABC):
         if version is not None:
             self._services.commit_order.answered(version)
             if isinstance(outcome, EndReply) and outcome.status == "STALE_REGISTRY":
+                self._count_below(-1)
                 self._services.commit_order.wait(self, refused=version)
                 return
         self._answered()
@@ -250,10 +263,13 @@ class TurnEnding(ABC):
     def _settled(self) -> None:
         self._stop_alarm()
         self._partition.done(self.fence.entry_id)
-        self._services.calling.pop(self.turn_id, None)
+        self._calls_no_more()
         self._hand_over_calls()
-        if self._parent is not None and self._parent._calls is not None:
-            self._parent._calls.known_savepoints += 1
+
+    def _calls_no_more(self) -> None:
+        # The same message may be here twice, when the server lost writes and got it again under another entry id.
+        if self._services.calling.get(self.turn_id) is self:
+            del self._services.calling[self.turn_id]
 
     def _hand_over_calls(self) -> None:
         if self._calls is not None:
@@ -265,11 +281,11 @@ class TurnEnding(ABC):
 
     def _forget_agent(self) -> None:
         """The agent in memory is not what is stored: the next turn, when this one has ended, loads it again."""
-        if self._keeps_state and self.turn is not None:
+        if self.keeps_state and self.turn is not None:
             self._services.passivation.leave(self.turn.activation)
 
     @property
-    def _keeps_state(self) -> bool:
+    def keeps_state(self) -> bool:
         return self._stored is not None and self._stored.keeps
 
     def _refused(self, reply: EndReply) -> None:
@@ -277,7 +293,7 @@ class TurnEnding(ABC):
         logger.error("the turn of %s for message %s cannot be committed: %s", self.agent, self.envelope.id, reason)
         if reply.detail == self._reply_to.key:
             self._reply_to = NO_REPLY  # the caller's own key is spoilt: no failure could be written there either
-        self.set_aside(ServerRefused(reason), has_state=self._keeps_state, dead_letter=reason)
+        self.set_aside(ServerRefused(reason), has_state=self.keeps_state, dead_letter=reason)
 
     def _not_settled(self, error: BaseException) -> None:
         self.abandoned = True
@@ -338,8 +354,12 @@ class TurnEnding(ABC):
             case "OK" | "DUP":
                 self._stop_alarm()
                 self._partition.done(self.fence.entry_id)
-                self._services.calling.pop(self.turn_id, None)
+                self._calls_no_more()
                 self._hand_over_calls()
+                if self._below is not None and outcome.status == "DUP":
+                    self._partition.start_over()
+                elif self._below is not None:
+                    self._below.saved(max(0, outcome.parent_savepoints - self._below.known_savepoints))
             case "FENCED":
                 self._services.on_lost(self._partition)
             case "STALE":

@@ -31,7 +31,6 @@ from autogen_core import AgentId, TopicId
 from stagebell.errors import StateMismatch
 from stagebell.messages.envelope import Envelope
 from stagebell.messages.registry import Encoded
-from stagebell.runtime.engine.snapshots import load_into, state_of
 from stagebell.runtime.engine.turn import Entry, Turn
 from stagebell.runtime.redis.calls import TurnCalls
 from stagebell.runtime.redis.circles import Place
@@ -72,7 +71,7 @@ class DurableTurn(RetriedTurn):
         self._is_alone = False
         self._begun = False
         self._alarm = None
-        self._before: Any = None
+        self._before = b""
 
     # -- what the engine asks (engine.ports.Receipt)
 
@@ -160,8 +159,7 @@ class DurableTurn(RetriedTurn):
         k = parent.calls.awaits_one_of(self.envelope.chain) or "-"
         self._parent = parent
         self._nested = Nested(parent.turn_id, k, parent.calls.known_savepoints)
-        if self._stored is not None and self._stored.keeps and turn.activation.agent is not None:
-            self._before = await state_of(turn.activation.agent)
+        self._before = await self._new_state(turn)
 
     def ensure_begun(self) -> None:
         """Count the attempt, unless the turn is over already."""
@@ -228,8 +226,10 @@ class DurableTurn(RetriedTurn):
         self._closed = True
         agent, stored = turn.activation.agent, stored_of(turn.activation)
         if stored.keeps and self._nested is not None and agent is not None:
-            if self._before is not None:
-                await load_into(agent, self._before)
+            if self._below is not None:
+                self._below.keep(self.calls.savepoint)
+            if state := self.calls.savepoint or self._before:
+                await self.calls.load(state)
         elif stored.keeps:
             self._services.passivation.leave(turn.activation)  # the next turn loads what is stored
         policy = self.policy_after(turn, error)
@@ -269,7 +269,7 @@ class DurableTurn(RetriedTurn):
         self.stop_waiting()
         self._stop_alarm()
         self._partition.pending.pop(self.fence.entry_id, None)
-        self._services.calling.pop(self.turn_id, None)
+        self._calls_no_more()
         if self.turn is None:
             if self.entry is not None:
                 self._services.dispatcher.withdraw(self.entry)

@@ -182,7 +182,8 @@ class Receiver:
         if turn is None:
             return
         k, payload = fields[b"j"].decode(), fields.get(b"e")
-        if payload is None:
+        request = turn.calls.entry_ids.get(k, "").encode()
+        if payload is None or not request:
             self._services.dispatcher.spawn(turn.calls.poll(k))
-        else:
+        elif fields.get(b"i") == request:  # else it answers the call of an earlier attempt
             turn.calls.heard(k, payload)

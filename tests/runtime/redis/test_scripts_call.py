@@ -67,9 +67,9 @@ async def test_a_call_rings_the_owner_of_the_callee(world: World) -> None:
 
 async def test_a_reply_is_kept_in_the_journal_and_rings_the_caller(world: World) -> None:
     turn = await world.turn()
-    await world.call(turn)
+    sent = await world.call(turn)
     await answer(world, turn)
-    ring = {"k": "rep", "p": world.a.tag, "t": "T", "j": "0.0", "e": "answer"}
+    ring = {"k": "rep", "p": world.a.tag, "t": "T", "j": "0.0", "i": sent.entry_id, "e": "answer"}
     assert world.bells()[-1] == ring
     with world.untouched():
         assert await world.call(turn) == CallReply("REPLY", 1, 0, reply=b"answer")

@@ -35,12 +35,13 @@ async def test_without_a_reason_there_is_no_dead_letter(world: World) -> None:
 
 async def test_the_caller_gets_the_failure(world: World) -> None:
     caller = await world.turn()
-    await world.call(caller)
+    sent = await world.call(caller)
     turn = await callee(world)
     to = ReplyTo.caller(world.a, "T", "0.0")
     await world.scripts.fail(turn, has_state=True, reply_to=to, failure=b"failure")
     assert (await world.call(caller)).reply == b"failure"
-    assert world.bells()[-1] == {"k": "rep", "p": world.a.tag, "t": "T", "j": "0.0", "e": "failure"}
+    ring = {"k": "rep", "p": world.a.tag, "t": "T", "j": "0.0", "i": sent.entry_id, "e": "failure"}
+    assert world.bells()[-1] == ring
 
 
 async def test_a_client_gets_the_failure(world: World) -> None:

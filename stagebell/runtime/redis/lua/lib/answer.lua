@@ -23,7 +23,10 @@ local function answer(mode, key, own, k, turn, tag, payload, head, open, replies
   if state == 'S' then
     redis.call('HSET', key, k, 'R' .. string.sub(open, 2, 9) .. payload, '#r', replies + 1)
     local owner = owner_of(own)
-    if owner then ring(head, owner, payload, 'k', 'rep', 'p', tag, 't', turn, 'j', k) end
+    -- i: the request that is answered, since an attempt that is made again makes its call again, too
+    if owner then
+      ring(head, owner, payload, 'k', 'rep', 'p', tag, 't', turn, 'j', k, 'i', string.sub(open, 10))
+    end
   elseif state == 'F' then
     redis.call('HDEL', key, k)
     to_stream(string.sub(open, 10), turn .. '.' .. k, payload)
