@@ -117,6 +117,7 @@ async def test_calls_of_one_sender_are_handled_in_order(runtime: Any, start: Any
 
 
 async def test_turns_of_one_agent_never_overlap(runtime: Any, start: Any) -> None:
+    """I6: one turn at a time."""
     open_turns, most = 0, 0
 
     async def ask(agent: Doing, message: Ask, ctx: MessageContext) -> None:

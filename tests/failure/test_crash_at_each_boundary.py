@@ -190,6 +190,7 @@ class Trial:
 async def test_a_worker_that_dies_at_any_of_its_scripts_leaves_each_effect_once(
     server: Server, namespace: str, story: Story, moment: Moment
 ) -> None:
+    """I9: the turn that runs again sees the replies and savepoints that others saw."""
     numbers = count(1)
     survived: list[int] = []
 

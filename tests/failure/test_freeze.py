@@ -40,6 +40,7 @@ MOMENTS = {"its wait ended while it stood still": (1.0, 2.5), "its wait ends jus
 async def test_a_turn_that_was_taken_over_has_no_effect_when_its_worker_goes_on(
     server: Server, workers: Workers, view: View, pause: float, woken: float
 ) -> None:
+    """I1: of two workers that both believe to own an agent, one has an effect."""
     [frozen] = await workers.start("troubles", lease=LEASE)
     await eventually(lambda: len(view.owners()) > 16, within=5)
     name = view.worker_of(frozen.pid)

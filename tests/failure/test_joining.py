@@ -61,6 +61,7 @@ async def test_calls_within_a_partition_go_on_while_it_changes_hands(
 
 
 async def test_workers_that_come_and_go_in_order_lose_nothing(server: Server, workers: Workers, view: View) -> None:
+    """I12: a change of owner drops no accepted message."""
     running = await workers.start("audit", 2, lease=1.0)
     async with Publisher(server.url, namespace=workers.namespace) as publisher:
         load = Load(publisher, seed=21, agents=100)

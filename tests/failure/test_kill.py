@@ -67,10 +67,12 @@ async def run_with_kills(server: Server, workers: Workers, view: View, seed: int
 async def test_each_message_takes_effect_once_and_in_order_whenever_a_worker_is_killed(
     server: Server, workers: Workers, view: View, seed: int
 ) -> None:
+    """I3: state, outputs, reply and the removal of the input change together."""
     await run_with_kills(server, workers, view, seed, lease=1.0, kills=1 + seed % 3)
 
 
 async def test_recovery_with_the_default_lease(server: Server, workers: Workers, view: View) -> None:
+    """I17, I18: recovered within the lease and half a second, and at rest nothing is left behind."""
     await run_with_kills(server, workers, view, seed=11, lease=3.0, kills=1)
 
 

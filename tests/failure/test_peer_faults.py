@@ -117,6 +117,7 @@ async def keep_a_worker_up(workers: Workers, done: asyncio.Event) -> int:
 async def test_a_message_that_kills_its_worker_is_set_aside_and_harms_no_neighbour(
     server: Server, workers: Workers, view: View
 ) -> None:
+    """I15: four attempts, one dead letter, one error to the caller."""
     done = asyncio.Event()
     async with publisher_for(server, workers, undeliverable_after=60.0) as publisher:  # workers may start slowly
         keeper = asyncio.create_task(keep_a_worker_up(workers, done))

@@ -94,6 +94,7 @@ async def test_what_was_accepted_survives_a_kill_of_a_server_that_syncs_always(
 async def test_a_cut_append_only_file_loses_the_last_messages_and_nothing_else(
     everysec: Server, namespace: str, tmp_path: Path
 ) -> None:
+    """I3, I13: a server that is behind memory is noticed before any effect."""
     await lose_the_tail(everysec, namespace, tmp_path, seed=2)
 
 

@@ -35,6 +35,7 @@ class Listening(RoutedAgent):
 
 
 async def test_order_survives_changes_of_the_registry(server: Server, namespace: str) -> None:
+    """I7: first in, first out for each sender and receiver, also while subscriptions change."""
     heard: list[int] = []
     async with (
         RedisRuntime(server.url, namespace=namespace) as runtime,

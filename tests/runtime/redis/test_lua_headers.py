@@ -149,7 +149,7 @@ def test_no_file_is_left_out() -> None:
     "name", ["send", "call", "commit", "fail", "fanout", "withdraw", "retry", "requeue", "requeue_event", "end_call"]
 )
 def test_what_may_fail_comes_before_the_first_write(name: str) -> None:
-    """After the line that says so, no reading that could meet a wrong type and no answer but the last."""
+    """I16: After the line that says so, no reading that could meet a wrong type and no answer but the last."""
     body = SCRIPTS[name].text
     after = body.split("nothing below can fail")[-1] if "nothing below" in body else body.split("XDEL")[-1]
     assert not re.search(r"\b(field|count|expect|standing|entry|refuse)\(", after)

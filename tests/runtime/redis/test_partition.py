@@ -106,6 +106,7 @@ async def test_a_read_under_way_brings_nothing_into_a_drained_partition(
 async def test_a_message_that_was_consumed_and_is_back_makes_all_be_read_again(
     server: Server, namespace: str, link: Link
 ) -> None:
+    """I14: what lies in the inbox is run in the end."""
     reading = Reading(server, link, namespace)
     reading.add("one", "two")
     reading.partition.read()

@@ -93,6 +93,7 @@ async def test_another_call_in_the_same_place_is_noticed(world: World) -> None:
 
 
 async def test_no_call_leaves_a_zombie_or_a_turn_whose_input_is_gone(world: World) -> None:
+    """I4: no effect leaves such a turn."""
     turn = await world.turn()
     with world.untouched():
         assert (await world.call(turn._replace(token="0:w0:n"))).status == "FENCED"

@@ -87,6 +87,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("case", REFUSED)
 async def test_a_refused_commit_changes_nothing(world: World, case: str) -> None:
+    """I5, I16: a commit on another version, and any other that is refused, leaves everything as it was."""
     changes, request, status = REFUSED[case]
     turn = (await world.turn())._replace(**changes)
     arguments: dict[str, Any] = {"version": 0, "state": b"s", "reply": b"r"}
@@ -174,6 +175,7 @@ async def test_a_reply_to_a_caller_that_has_ended_is_dropped(world: World) -> No
 
 
 async def test_a_call_has_one_outcome(world: World) -> None:
+    """I8: the first outcome stands."""
     caller = await world.turn()
     await world.call(caller)
     await answer(world, caller, payload=b"first")

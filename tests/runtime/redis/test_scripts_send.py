@@ -29,6 +29,7 @@ async def test_a_message_for_two_recipients_reaches_both(world: World) -> None:
 
 
 async def test_a_repeated_send_is_one_message(world: World) -> None:
+    """I11: within the window the same turn id is one message."""
     first = await world.scripts.send(to_both(world))
     with world.untouched():
         assert await world.scripts.send(to_both(world)) == first
@@ -158,6 +159,7 @@ async def test_wrong_numbers_of_arguments_are_refused(world: World) -> None:
 
 @pytest.mark.parametrize("kind", available_kinds())
 async def test_a_full_server_refuses_sends_and_takes_commits(kind: Kind, namespace: str) -> None:
+    """I19: at the limit of memory, inboxes drain."""
     with Server(kind, args=("--maxmemory-policy", "noeviction")) as server:
         connection = await Connection.open(server.url)
         world = World(connection, namespace, server.client())
