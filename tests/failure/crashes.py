@@ -1,4 +1,4 @@
-"""A worker process that dies at one boundary of its traffic with the server: before or after its N-th script.
+"""A worker process that dies, or stands still, at one boundary of its traffic with the server: at its N-th script.
 
 Only scripts that belong to turns are counted, so that N means the same moment in every run. Processes are
 forked from one that has loaded everything already (multiprocessing's fork server): there is one for each boundary.
@@ -11,7 +11,9 @@ import logging
 import multiprocessing
 import os
 import select
+import signal
 import socket
+from collections.abc import Callable
 from multiprocessing.connection import Connection as Pipe
 from typing import Any, Literal
 
@@ -22,7 +24,7 @@ from stagebell.runtime.redis.connection import Connection
 from stagebell.runtime.redis.lua_files import SCRIPTS
 from tests.failure.agents import SETUPS
 
-Moment = Literal["before", "after"]
+Moment = Literal["before", "after", "frozen"]
 KILLED = 9
 PATIENCE = 5.0  # seconds for an answer of the server
 
@@ -34,11 +36,20 @@ _forks.set_forkserver_preload([__name__])
 
 
 class Boundary:
-    """Where this process dies: right before its N-th script is written, or when the server has carried it out."""
+    """Where this process dies: right before its N-th script is written, or when the server has carried it out.
 
-    def __init__(self, moment: Moment, number: int) -> None:
+    Or where it stands still (`frozen`): right before the script is written, which it does when it is woken.
+    """
+
+    def __init__(self, moment: Moment, number: int, tell: Callable[[str], None]) -> None:
         self.moment = moment
         self.left = number
+        self._tell = tell
+
+    def stand_still(self) -> None:
+        """Until somebody sends SIGCONT."""
+        self._tell("frozen")
+        os.kill(os.getpid(), signal.SIGSTOP)
 
     def is_reached_by(self, command: list[Any]) -> bool:
         """Count this command; True for the one at which to die."""
@@ -67,9 +78,11 @@ class Guarded:
             reached = self._boundary.is_reached_by(command)
             if reached and self._boundary.moment == "before":
                 os._exit(KILLED)
+            if reached and self._boundary.moment == "frozen":
+                self._boundary.stand_still()
             self._transport.write(hiredis.pack_command(tuple(command)))
             self.unanswered += 1
-            if reached:
+            if reached and self._boundary.moment == "after":
                 self._await_answers()
                 os._exit(KILLED)
 
@@ -111,11 +124,25 @@ class Victim:
         self.process = _forks.Process(target=_main, args=(end, setup, moment, number, url, options), daemon=True)
         self.process.start()
         end.close()
+        self.frozen = False
 
     async def ready(self) -> None:
         """Wait until it takes messages."""
         assert await asyncio.to_thread(self._pipe.poll, 20), "the victim is not ready"
         assert self._pipe.recv() == "ready"
+
+    @property
+    def stopped(self) -> bool:
+        """True once it has ended or stands still."""
+        if self.alive and not self.frozen and self._pipe.poll(0):
+            self.frozen = self._pipe.recv() == "frozen"
+        return self.frozen or not self.alive
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        if self.frozen:
+            assert self.process.pid is not None
+            os.kill(self.process.pid, signal.SIGCONT)
 
     @property
     def alive(self) -> bool:
@@ -138,7 +165,7 @@ class Victim:
 
 def _main(pipe: Pipe, setup: str, moment: Moment, number: int, url: str, options: dict[str, Any]) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(process)d %(name)s %(message)s")
-    guard_connections(Boundary(moment, number))
+    guard_connections(Boundary(moment, number, pipe.send))
     asyncio.run(_work(pipe, setup, url, options))
 
 

@@ -37,7 +37,7 @@ from tests.support.waiting import eventually
 pytestmark = [pytest.mark.integration]
 
 AT_ONCE = 2
-MOMENTS: tuple[Moment, ...] = ("before", "after")
+MOMENTS: tuple[Moment, ...] = ("before", "after", "frozen")
 HALVES = list(zip(cycle(available_kinds()), MOMENTS, strict=False))
 
 States = dict[str, dict[str, dict[str, Any]]]
@@ -158,7 +158,9 @@ class Trial:
             async with Publisher(self._url, namespace=self._view.namespace) as publisher:
                 publisher.register(Measured, Count)
                 asked = asyncio.ensure_future(self._story.ask(publisher))
-                await eventually(lambda: not self._victim.alive or (asked.done() and self._rests()), 10)
+                await eventually(lambda: self._victim.stopped or (asked.done() and self._rests()), 10)
+                if self._victim.frozen:
+                    return await self._outlive(asked)
                 died = await self._victim.stop()
                 if died:
                     await self._take_over(asked)
@@ -167,9 +169,19 @@ class Trial:
         finally:
             self._victim.kill()
 
+    async def _outlive(self, asked: asyncio.Future[Any]) -> bool:
+        """Somebody else ends the work while the victim stands still; then it goes on, and changes nothing."""
+        await self._take_over(asked)
+        self._check(await asked)
+        self._victim.thaw()
+        await self._victim.stop()
+        self._check(await asked)
+        return True
+
     async def _take_over(self, asked: asyncio.Future[Any]) -> None:
-        async with RedisRuntime(self._url, **self._options) as successor:
-            await SETUPS[self._story.setup](successor)
+        successor = RedisRuntime(self._url, **self._options)
+        await SETUPS[self._story.setup](successor)  # all its types before the first message comes
+        async with successor:
             await eventually(lambda: asked.done() and self._rests(), 10)
 
     def _rests(self) -> bool:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from stagebell import Publisher
+from tests.failure.evidence import kept_on_failure
 from tests.failure.history import Load, check, check_what_survived
 from tests.failure.processes import Workers
 from tests.failure.proxy import BadLine
@@ -118,10 +119,11 @@ async def lose_the_tail(server: Server, namespace: str, folder: Path, seed: int)
             await asyncio.to_thread(server.kill)
             lost = cut(server, chance, 200_000)
             await asyncio.to_thread(server.start)
-            await run
-        view = await at_rest(server, namespace)
+            with kept_on_failure(f"cut-{server.kind}-{seed}", server, [load]):
+                await run
+                view = await at_rest(server, namespace)
+                check_what_survived(view, [load])
     print(f"seed {seed}: {lost:,} bytes cut, {load.lost} calls without an outcome")
-    check_what_survived(view, [load])
 
 
 async def test_a_failover_that_loses_acknowledged_writes(server: Server, namespace: str, tmp_path: Path) -> None:
