@@ -41,6 +41,7 @@ async def given_up(call: asyncio.Task[object]) -> None:
 async def test_a_cancel_outlives_the_worker_that_should_have_seen_it(
     server: Server, workers: Workers, view: View
 ) -> None:
+    """I10: a cancel is durable until it is handled."""
     (owner,) = await workers.start("troubles", lease=1.0)
     async with Publisher(server.url, namespace=workers.namespace) as publisher:
         publisher.register(Measured, Count)
