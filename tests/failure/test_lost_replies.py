@@ -9,10 +9,10 @@ import pytest
 from autogen_core import TopicId
 
 from stagebell import Publisher
+from stagebell.testing import FaultyConnection
 from tests.failure.agents import EVENTS, File
 from tests.failure.history import Load, check
 from tests.failure.processes import Workers
-from tests.failure.proxy import BadLine
 from tests.failure.view import View
 from tests.support.servers import Server
 from tests.support.waiting import eventually
@@ -27,18 +27,18 @@ async def at_rest(view: View) -> None:
 
 async def run_in_a_storm(server: Server, workers: Workers, view: View, seed: int, every: float = 0.05) -> None:
     """Two workers and the client over bad lines; one worker over a good one."""
-    async with BadLine(server.port, seed) as line, BadLine(server.port, seed + 1) as client_line:
+    async with FaultyConnection(server.url) as line, FaultyConnection(server.url) as client_line:
         await asyncio.gather(workers.start("audit", 2, url=line.url, lease=1.5), workers.start("audit", lease=1.5))
         async with Publisher(client_line.url, namespace=workers.namespace) as publisher:
             load = Load(publisher, seed, agents=100)
-            line.storm(every)
-            client_line.storm(every)
+            line.storm(seed=seed, every=every)
+            client_line.storm(seed=seed + 1, every=every)
             try:
                 await load.run(limit=40)
             finally:
-                print(f"seed {seed}: {line.cuts} cuts at workers, {client_line.cuts} at the client; sent {load.sent}")
-            client_line.calm()
-            line.calm()
+                print(f"seed {seed}: {line.faults} and {client_line.faults} faults (workers, client); sent {load.sent}")
+            client_line.heal()
+            line.heal()
         await at_rest(view)
     check(view, [load])
 
@@ -57,7 +57,7 @@ async def test_replies_that_never_come_are_noticed_by_workers_and_clients(
 
     Others take over; and what the server keeps for the client is not given up because it cannot hear it just now.
     """
-    async with BadLine(server.port) as line:
+    async with FaultyConnection(server.url) as line:
         await workers.start("audit", url=line.url, lease=1.0)
         await eventually(lambda: len(view.owners()) > 48, within=5)
         await workers.start("audit", lease=1.0)
@@ -65,7 +65,7 @@ async def test_replies_that_never_come_are_noticed_by_workers_and_clients(
             load = Load(publisher, seed=3, agents=60)
             run = asyncio.create_task(load.run())
             await eventually(lambda: load.sent > load.total / 3 or run.done(), within=10)
-            line.swallow()
+            line.lose_replies()
             await run
         await at_rest(view)
         name = view.worker_of(workers.started[0].pid)
@@ -76,7 +76,7 @@ async def test_replies_that_never_come_are_noticed_by_workers_and_clients(
 async def test_a_commit_whose_reply_was_lost_spoils_nothing_of_the_turn_that_runs_by_then(
     server: Server, workers: Workers, view: View
 ) -> None:
-    async with BadLine(server.port) as line:
+    async with FaultyConnection(server.url) as line:
         await workers.start("troubles", url=line.url, lease=2.0)
         async with Publisher(server.url, namespace=workers.namespace) as publisher:
             bell = f"sb:{{{view.namespace}:w:{view.worker_of(workers.started[0].pid)}}}:bell"
@@ -84,7 +84,7 @@ async def test_a_commit_whose_reply_was_lost_spoils_nothing_of_the_turn_that_run
                 message = File(sender="client", number=number, pause=pause)
                 await publisher.publish(message, TopicId(EVENTS, "s"))
             await eventually(lambda: view.begun() == 1 and view.client.xlen(bell) == 0)  # 3 and 4 are in memory
-            line.swallow()
+            line.lose_replies()
             await eventually(lambda: view.state("slow", "s").get("heard") == {"client": [1, 2, 3]}, within=4)
             await eventually(lambda: view.begun() == 1)  # the turn of 4; two commits before it are not answered
             line.cut()

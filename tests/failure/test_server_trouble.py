@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from stagebell import Publisher
+from stagebell.testing import FaultyConnection
 from tests.failure.evidence import kept_on_failure
 from tests.failure.history import Load, check, check_what_survived
 from tests.failure.processes import Workers
-from tests.failure.proxy import BadLine
 from tests.failure.view import View
 from tests.support.servers import Server
 from tests.support.waiting import eventually
@@ -132,14 +132,14 @@ async def test_a_failover_that_loses_acknowledged_writes(server: Server, namespa
         heir = replica.client()
         heir.replicaof("127.0.0.1", primary.port)
         await eventually(lambda: heir.info("replication")["master_link_status"] == "up", within=10)
-        async with BadLine(primary.port) as line, at_work(line.url, namespace, tmp_path):
+        async with FaultyConnection(primary.url) as line, at_work(line.url, namespace, tmp_path):
             async with Publisher(line.url, namespace=namespace) as publisher:
                 load = Load(publisher, seed=51, agents=40, forgiving=True)
                 run = asyncio.create_task(load.run(60))
                 await reached(load, run, 0.3)
                 heir.replicaof("NO", "ONE")
                 await reached(load, run, 0.4)
-                line.lead_to(replica.port)
+                line.lead_to(replica.url)
                 primary.kill()
                 await run
             view = await at_rest(replica, namespace)
@@ -165,7 +165,7 @@ async def test_a_server_that_stands_still_longer_than_the_lease_costs_time_and_n
 
 async def test_everything_goes_through_tls(server: Server, namespace: str, tmp_path: Path) -> None:
     ask = f"?ssl_ca_certs={TLS / 'ca.pem'}"
-    async with BadLine(server.port, tls=TLS) as line:
+    async with FaultyConnection(server.url, tls=TLS) as line:
         url = line.url + ask
         async with at_work(url, namespace, tmp_path):
             async with Publisher(url, namespace=namespace) as publisher:

@@ -12,8 +12,8 @@ from autogen_core import AgentId, MessageContext, TopicId, TypeSubscription
 
 from stagebell import Publisher, RedisRuntime, Retry, agent_options
 from stagebell.runtime.redis.keys import PartitionKeys
+from stagebell.testing import ManualClock
 from tests.support.agents import Ask, Doing, Note, OnAsk, OnNote
-from tests.support.clocks import HandClock
 from tests.support.servers import Server
 from tests.support.waiting import eventually
 
@@ -43,7 +43,7 @@ class Bench:
     def __init__(self, server: Server, namespace: str) -> None:
         self.url, self.namespace = server.url, namespace
         self.client: Any = server.client()
-        self.clock = HandClock()
+        self.clock = ManualClock()
         self.runtime = self.new_runtime()
         self.attempts: list[tuple[str, int]] = []
 

@@ -33,8 +33,6 @@ from pydantic import BaseModel
 
 from stagebell.errors import StagebellError
 
-__all__ = ["Answer", "ModelRequest", "Script", "ScriptExhausted", "ScriptedModel"]
-
 Answer: TypeAlias = str | Sequence[FunctionCall] | CreateResult
 """What the model says to one request: text, calls of tools, or a whole result."""
 

@@ -1,0 +1,24 @@
+"""What tests of your own need: a model without a network, and faults on purpose.
+
+    ScriptedModel      a chat model that says what the test tells it to
+    ManualClock        a time of day that moves when the test says so
+    FaultyConnection   a line to the server that is cut, slow, or loses replies
+
+`stagebell.testing.contract` is the suite that every runtime of ours passes, for whoever writes another one.
+"""
+
+from __future__ import annotations
+
+from stagebell.testing.clock import ManualClock
+from stagebell.testing.connection import FaultyConnection
+from stagebell.testing.model import Answer, ModelRequest, Script, ScriptedModel, ScriptExhausted
+
+__all__ = [
+    "Answer",
+    "FaultyConnection",
+    "ManualClock",
+    "ModelRequest",
+    "Script",
+    "ScriptExhausted",
+    "ScriptedModel",
+]
