@@ -45,12 +45,15 @@ class LimitedTurn(TurnEnding):
         entry, dispatcher = self.entry, self._services.dispatcher
         if self._closed or self.abandoned or self._ended_by or entry is None:
             return
+        bound = entry.activation is not None and entry.activation.hosted.process_bound
+        if bound and why == "cancel" and not entry.is_rpc:
+            return  # as AutoGen's agents do that are bound to their process
         if dispatcher.withdraw(entry) or self.stop_waiting():
             self._ended_by = why
             self.settle_early(has_state=self._class_keeps_state)
             return
         turn = entry.turn
-        if turn is None or (turn.activation.hosted.process_bound and not turn.is_rpc):
+        if turn is None or (bound and not turn.is_rpc):
             return  # what is bound to its process finishes the publishes that it has begun
         self._ended_by = why
         dispatcher.cancel(turn)

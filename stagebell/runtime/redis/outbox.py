@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from autogen_core import AgentId, TopicId
+from autogen_core import AgentId, CancellationToken, TopicId
 
 from stagebell.messages.ids import output_id, turn_id
 from stagebell.messages.registry import Encoded
 from stagebell.runtime.redis.effects import Effect
+from stagebell.runtime.redis.keys import LeasedKeys
 from stagebell.runtime.redis.requests import Delivery
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ class Published(NamedTuple):
     message: Any
     sender: AgentId | None
     deadline: int | None
+    token: CancellationToken | None
 
 
 class Outbox:
@@ -38,11 +40,19 @@ class Outbox:
         self.published: list[Published] = []
         self.answered: set[str] = set()
 
-    def add(self, message: Any, encoded: Encoded, topic: TopicId, sender: AgentId | None, deadline: int | None) -> None:
+    def add(
+        self,
+        message: Any,
+        encoded: Encoded,
+        topic: TopicId,
+        sender: AgentId | None,
+        deadline: int | None,
+        token: CancellationToken | None,
+    ) -> None:
         """Publish with the commit; what is sent is the message as it is now."""
         id = output_id(self._turn_id, len(self.published))
         envelope = self._services.wire.publication(encoded, id=id, topic=topic, sender=sender, deadline=deadline)
-        self.published.append(Published(id, topic, envelope, message, sender, deadline))
+        self.published.append(Published(id, topic, envelope, message, sender, deadline, token))
 
     def put(self, *effects: Effect) -> None:
         """Let this happen with the commit."""
@@ -59,8 +69,7 @@ class Outbox:
                 place = self._services.directory.place(agent)
                 if place is None:
                     return None
-                recipient = str(agent)
-                found.append(Delivery(place, turn_id(published.id, recipient), recipient, published.envelope))
+                found.append(_delivery(place, published, agent))
         return found
 
     async def find_places(self) -> None:
@@ -72,12 +81,25 @@ class Outbox:
     def deliver_here(self) -> None:
         """The turn is committed: hand the messages to the agents that are bound to this process."""
         for published in self.published:
+            if published.token is not None:
+                self._watch(published, published.token)
             agents = self._recipients(published, bound=True)
             if agents:
                 self._services.publish_here(
                     published.message, published.topic, agents, published.sender, published.id, published.deadline
                 )
 
+    def _watch(self, published: Published, token: CancellationToken) -> None:
+        """From now on the messages are ended when the token is cancelled."""
+        places = ((agent, self._services.directory.place(agent)) for agent in self._recipients(published, bound=False))
+        found = (_delivery(place, published, agent) for agent, place in places if place is not None)
+        self._services.transport.published.committed(token, found)
+
     def _recipients(self, published: Published, *, bound: bool) -> list[AgentId]:
         agents = self._services.directory.recipients(published.topic, published.sender)
         return [agent for agent in agents if (agent.type in self._services.bound_here) is bound]
+
+
+def _delivery(place: LeasedKeys, published: Published, agent: AgentId) -> Delivery:
+    recipient = str(agent)
+    return Delivery(place, turn_id(published.id, recipient), recipient, published.envelope)

@@ -93,7 +93,8 @@ class Sending(States):
         """Publish to all agents that subscribe to the topic, but not to the sender itself.
 
         From inside a turn it leaves with the turn's commit (see `immediate`); else it is stored for each subscriber
-        when this returns.
+        when this returns. When its token is cancelled, subscribers that have not begun with it let it go, and the turns of
+        those that have are cancelled (not those of agents that are bound to their process).
 
         Raises:
             UnregisteredType, MessageTooLarge: the message cannot travel.
@@ -109,7 +110,9 @@ class Sending(States):
                 return
         turn = self._durable_turn()
         if turn is not None and not is_immediate():
-            turn.publish(message, node.services.wire.encode(message), topic_id, sender, current_deadline())
+            turn.publish(
+                message, node.services.wire.encode(message), topic_id, sender, current_deadline(), cancellation_token
+            )
             return
         await self._publish_now(node, message, topic_id, sender, cancellation_token, message_id)
 
@@ -132,7 +135,7 @@ class Sending(States):
             return
         encoded = node.services.wire.encode(message)
         here = await node.client.transport.publish(
-            encoded, topic, sender=sender, message_id=message_id, here=held, deadline=deadline
+            encoded, topic, sender=sender, message_id=message_id, here=held, deadline=deadline, token=token
         )
         if here:
             self._publish_here(message, topic, here, sender, token, message_id, deadline=deadline)

@@ -20,6 +20,7 @@ from stagebell.runtime.redis.awaiting import Awaiting
 from stagebell.runtime.redis.directory import Directory
 from stagebell.runtime.redis.lane import Lane, Sent
 from stagebell.runtime.redis.link import Link
+from stagebell.runtime.redis.published import Published
 from stagebell.runtime.redis.replies import OpenCall, Replies
 from stagebell.runtime.redis.requests import Delivery, ReplyTo
 from stagebell.runtime.redis.settings import RedisSettings
@@ -47,6 +48,7 @@ class Transport:
         self._max_call_depth = max_call_depth
         self._patience = settings.undeliverable_after
         self._awaiting = Awaiting()
+        self.published = Published(link)
         self._lane = Lane(link, directory, settings)
         self._lines: dict[str, _Line] = {}
 
@@ -162,10 +164,12 @@ class Transport:
         message_id: str | None = None,
         here: frozenset[str] = frozenset(),
         deadline: int | None = None,
+        token: CancellationToken | None = None,
     ) -> list[AgentId]:
         """Publish to all subscribers, at once.
 
         Args:
+            token: when it is cancelled, those who have not handled the message yet do not.
             here: agent types whose agents live in this process only.
 
         Returns:
@@ -193,7 +197,9 @@ class Transport:
                 if agent.type not in here:
                     await self._directory.find_place(agent)
 
-        await self._lane.send(prepare, settle, limited=_from_outside())
+        sent = await self._lane.send(prepare, settle, limited=_from_outside())
+        if token is not None:
+            self.published.sent(token, sent)
         return [agent for agent in self._directory.recipients(topic, sender) if agent.type in here]
 
     async def _send_to(self, recipient: AgentId, callee_turn: str, envelope: bytes) -> Sent:

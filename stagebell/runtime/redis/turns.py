@@ -26,7 +26,7 @@ from asyncio import CancelledError, Future
 from collections.abc import Awaitable, Iterator
 from typing import Any, cast
 
-from autogen_core import AgentId, TopicId
+from autogen_core import AgentId, CancellationToken, TopicId
 
 from stagebell.errors import StateMismatch
 from stagebell.messages.envelope import Envelope
@@ -319,7 +319,13 @@ class DurableTurn(RetriedTurn):
         return self._version
 
     def publish(
-        self, message: Any, encoded: Encoded, topic: TopicId, sender: AgentId | None, deadline: int | None
+        self,
+        message: Any,
+        encoded: Encoded,
+        topic: TopicId,
+        sender: AgentId | None,
+        deadline: int | None = None,
+        token: CancellationToken | None = None,
     ) -> None:
         """Publish with the commit."""
-        self.outbox.add(message, encoded, topic, sender, deadline)
+        self.outbox.add(message, encoded, topic, sender, deadline, token)

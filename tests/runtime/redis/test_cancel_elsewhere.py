@@ -375,6 +375,43 @@ async def test_an_expired_publish_goes_to_the_dead_letters(two: Two) -> None:
     await two.at_rest()
 
 
+@pytest.mark.parametrize("inside", [False, True], ids=["from outside", "from a turn"])
+async def test_a_token_on_a_publish_cancels_those_who_handle_it_and_those_who_have_not_begun(
+    two: Two, inside: bool
+) -> None:
+    waiting, token, tokens, bound = Waiting(), CancellationToken(), [], []
+
+    async def note(agent: Doing, message: Note, ctx: MessageContext) -> None:
+        await waiting(agent, message, ctx)
+
+    async def ask(agent: Doing, message: Ask, ctx: MessageContext) -> None:
+        for number in range(2):
+            await agent.publish_message(Note(number=number), TopicId("notes", "x"), cancellation_token=token)
+
+    async def hears(agent: Doing, message: Note, ctx: MessageContext) -> None:
+        await asyncio.sleep(0.05)
+        bound.append(message.number)
+        tokens.append(ctx.cancellation_token.is_cancelled())
+
+    await host(two.near, "asks", ask)
+    await host(two.far, "slow", note=note, topics=("notes",))
+    await host(two.far, "desk", note=hears, topics=("notes",), cls=Bound)
+    await two.start()
+    if inside:
+        await two.near.send_message(Ask(), agent("asks"))
+    else:
+        for number in range(2):
+            await two.near.publish_message(Note(number=number), TopicId("notes", "x"), cancellation_token=token)
+    await asyncio.wait_for(waiting.entered.wait(), 5)
+    token.cancel()
+    await eventually(lambda: waiting.tokens == [True])
+    await two.at_rest()
+    await eventually(lambda: sorted(bound) == [0, 1])
+    assert waiting.cancelled == 1
+    assert tokens == [False, False]
+    assert not two.view.dead_letters()
+
+
 async def test_a_publish_inside_a_turn_carries_the_deadline_of_the_turn(two: Two) -> None:
     left: list[float | None] = []
 
