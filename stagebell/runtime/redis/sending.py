@@ -93,8 +93,8 @@ class Sending(States):
         """Publish to all agents that subscribe to the topic, but not to the sender itself.
 
         From inside a turn it leaves with the turn's commit (see `immediate`); else it is stored for each subscriber
-        when this returns. When its token is cancelled, subscribers that have not begun with it let it go, and the turns of
-        those that have are cancelled (not those of agents that are bound to their process).
+        when this returns. When its token is cancelled, subscribers that have not begun with it let it go, and the turns
+        of those that have are cancelled (not those of agents that are bound to their process).
 
         Raises:
             UnregisteredType, MessageTooLarge: the message cannot travel.
