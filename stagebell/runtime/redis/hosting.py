@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from enum import Enum
 from typing import Any
 
 from autogen_core import InterventionHandler, MessageSerializer, Subscription
 from opentelemetry.trace import TracerProvider
 
-from stagebell.errors import RuntimeNotRunning, TypeConflict
+from stagebell.errors import MessageError, RuntimeNotRunning, TypeConflict
 from stagebell.runtime.engine.catalog import HostedType
 from stagebell.runtime.engine.clock import Clock
 from stagebell.runtime.engine.host import Host
@@ -72,8 +73,20 @@ class Hosting(Host):
             await self._announce(self._node, hosted)
 
     async def _announce(self, node: Node, hosted: HostedType) -> None:
+        self._register_handled(hosted)
         self._register_replies(hosted)
         await node.host(hosted)
+
+    def _register_handled(self, hosted: HostedType) -> None:
+        """Know what the handlers take before the first message comes, which may be waiting already.
+
+        AutoGen's `register` makes it known after the agent type, and says what is wrong with it.
+        """
+        if hosted.process_bound:
+            return
+        for _, serializers in getattr(hosted.agent_class, "_handles_types", list)():
+            with suppress(MessageError):
+                self._registry.add(serializers)
 
     def _register_replies(self, hosted: HostedType) -> None:
         if hosted.agent_class is not None:
