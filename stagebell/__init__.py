@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from stagebell.runtime.engine.immediate import immediate
     from stagebell.runtime.engine.migrations import migrates
     from stagebell.runtime.engine.options import agent_options
+    from stagebell.runtime.engine.ports import Timers
     from stagebell.runtime.engine.retry import Retry
+    from stagebell.runtime.engine.timers import Timer
     from stagebell.runtime.local.runtime import LocalRuntime
     from stagebell.runtime.ops.settings import Settings
     from stagebell.runtime.redis.dead_letters import DeadLetters
@@ -34,6 +36,8 @@ __all__ = [
     "Retry",
     "Settings",
     "StagebellError",
+    "Timer",
+    "Timers",
     "agent_options",
     "deadline",
     "defer_reply",
@@ -54,6 +58,8 @@ _MODULES = {
     "Retry": "stagebell.runtime.engine.retry",
     "Settings": "stagebell.runtime.ops.settings",
     "StagebellError": "stagebell.errors",
+    "Timer": "stagebell.runtime.engine.timers",
+    "Timers": "stagebell.runtime.engine.ports",
     "agent_options": "stagebell.runtime.engine.options",
     "defer_reply": "stagebell.runtime.engine.deferred",
     "deadline": "stagebell.runtime.engine.deadlines",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from autogen_core import (
     AgentId,
@@ -28,7 +28,7 @@ from autogen_core import (
 )
 from pydantic import BaseModel
 
-from stagebell import DeferredReply, defer_reply
+from stagebell import DeferredReply, Timers, defer_reply
 
 COLLECTORS = 5
 LARGE = "x" * 2_000_000
@@ -335,6 +335,31 @@ async def desks(runtime: AgentRuntime) -> None:
     await runtime.add_subscription(TypeSubscription(DONE, "tally"))
 
 
+class Remind(BaseModel):
+    """Lets a note come later, to a collector and to a tally."""
+
+    delay: float
+
+
+class Reminder(Recorder):
+    """Sets timers inside a turn."""
+
+    @rpc
+    async def on_remind(self, message: Remind, ctx: MessageContext) -> Count:
+        timers = cast(Timers, self.runtime)
+        for to in (AgentId("collector", "late"), TopicId(DONE, "late")):
+            await timers.schedule(Noted(sender=self.id.key, number=self.next_for(str(to))), to, delay=message.delay)
+        return Count(count=2)
+
+
+async def reminders(runtime: AgentRuntime) -> None:
+    """Agents that set timers, and those whom they reach."""
+    await Reminder.register(runtime, "reminder", Reminder)
+    await Collector.register(runtime, "collector", Collector)
+    await Tally.register(runtime, "tally", Tally)
+    await runtime.add_subscription(TypeSubscription(DONE, "tally"))
+
+
 async def troubles(runtime: AgentRuntime) -> None:
     """Agents that get into trouble, or are slow."""
     await Hopper.register(runtime, "hopper", Hopper)
@@ -380,6 +405,7 @@ SETUPS: dict[str, Setup] = {
     "audit": audit,
     "troubles": troubles,
     "desks": desks,
+    "reminders": reminders,
     "bound": bound,
     "bound_callee": bound_callee,
     **{name: passers(name) for name in ("first", "second", "third")},

@@ -28,7 +28,7 @@ Moment = Literal["before", "after", "frozen"]
 KILLED = 9
 PATIENCE = 5.0  # seconds for an answer of the server
 
-_OF_TURNS = ("begin", "call", "retry", "commit", "fail", "send", "fanout", "withdraw")
+_OF_TURNS = ("begin", "call", "retry", "commit", "fail", "send", "fanout", "withdraw", "promote")
 _SHAS = {SCRIPTS[name].sha.encode(): name for name in _OF_TURNS}
 
 _forks = multiprocessing.get_context("forkserver")

@@ -28,7 +28,20 @@ import pytest
 from autogen_core import AgentId, TopicId
 
 from stagebell import Publisher, RedisRuntime
-from tests.failure.agents import ALARMS, FILES, SETUPS, Count, File, Hop, Inquire, Measure, Measured, Settle, Trouble
+from tests.failure.agents import (
+    ALARMS,
+    FILES,
+    SETUPS,
+    Count,
+    File,
+    Hop,
+    Inquire,
+    Measure,
+    Measured,
+    Remind,
+    Settle,
+    Trouble,
+)
 from tests.failure.crashes import Moment, Victim
 from tests.failure.view import View
 from tests.support.servers import Server, available_kinds
@@ -93,6 +106,11 @@ async def _a_message_that_fails(publisher: Publisher) -> Any:
     return reply.count
 
 
+async def _reminded(publisher: Publisher) -> Any:
+    """A turn sets timers: one brings a message to an agent, one a publish."""
+    return (await publisher.call(Remind(delay=0.02), AgentId("reminder", "a"))).count
+
+
 def _kept(heard: dict[str, list[int]], **sent: int) -> dict[str, Any]:
     return {"heard": heard, "sent": sent}
 
@@ -137,6 +155,17 @@ STORIES = {
         },
         least=6,
         letters=(3,),
+    ),
+    "messages that come later": Story(
+        "reminders",
+        _reminded,
+        2,
+        {
+            "reminder": {"a": {"heard": {}, "sent": {"collector/late": 1, "done/late": 1}}},
+            "collector": {"late": _kept({"a": [1]})},
+            "tally": {"late": _kept({"a": [1]})},
+        },
+        least=6,
     ),
 }
 
@@ -185,7 +214,7 @@ class Trial:
             await eventually(lambda: asked.done() and self._rests(), 10)
 
     def _rests(self) -> bool:
-        return self._view.backlog() == 0 and not self._view.left_behind()
+        return self._view.timers() == 0 and self._view.backlog() == 0 and not self._view.left_behind()
 
     def _check(self, reply: Any) -> None:
         assert reply == self._story.reply

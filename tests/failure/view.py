@@ -21,6 +21,15 @@ return total
 """
 
 
+_TIMERS = """
+local total = 0
+for _, key in ipairs(redis.call('KEYS', ARGV[1])) do
+  if string.sub(key, -4) == ':due' then total = total + redis.call('ZCARD', key) end
+end
+return total
+"""
+
+
 class View:
     """A namespace, read with a client of its own."""
 
@@ -57,6 +66,10 @@ class View:
         One step: while keys are listed one after the other, a message moves to an inbox that was not there before.
         """
         return int(self.client.eval(_BACKLOG, 0, f"sb:{{{self.namespace}*"))
+
+    def timers(self) -> int:
+        """How many timers are set."""
+        return int(self.client.eval(_TIMERS, 0, f"sb:{{{self.namespace}*"))
 
     def begun(self) -> int:
         """How many turns were started and have not ended."""

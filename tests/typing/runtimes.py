@@ -1,11 +1,22 @@
 """Checked by mypy and pyright, never run: what the public names are to a type checker."""
 
+from datetime import datetime
 from typing import Any, assert_type
 
 from autogen_core import AgentId, AgentRuntime, TopicId
 from autogen_core.models import ChatCompletionClient
 
-from stagebell import DeferredReply, LocalRuntime, Publisher, RedisRuntime, StagebellError, defer_reply, errors
+from stagebell import (
+    DeferredReply,
+    LocalRuntime,
+    Publisher,
+    RedisRuntime,
+    StagebellError,
+    Timer,
+    Timers,
+    defer_reply,
+    errors,
+)
 from stagebell.testing import ScriptedModel
 
 
@@ -46,6 +57,16 @@ async def the_redis_runtime_has_the_same_protocol() -> None:
 async def a_publisher_needs_no_agents() -> None:
     async with Publisher("redis://localhost", namespace="orders") as publisher:
         assert_type(publisher, Publisher)
+
+
+async def each_can_schedule(one: LocalRuntime, other: RedisRuntime, third: Publisher) -> None:
+    timers: list[Timers] = [one, other, third]
+    for each in timers:
+        timer = await each.schedule("a message", AgentId("type", "key"), delay=1.0, every=60.0, name="reminder")
+        assert_type(timer, Timer)
+        assert_type(timer.due, datetime)
+        assert_type(await timer.cancel(), bool)
+        assert_type(await each.cancel_timer(timer.id), bool)
 
 
 async def a_handle_is_text(handle: DeferredReply) -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
+
+from autogen_core import AgentId, TopicId
 
 if TYPE_CHECKING:
     from stagebell.runtime.engine.activation import Activation
+    from stagebell.runtime.engine.timers import Timer
     from stagebell.runtime.engine.turn import Entry, Turn
 
 
@@ -107,4 +111,25 @@ class LaterReplies(Protocol):
             DeferredReplyError: the turn has no effects any more.
             UnregisteredType, MessageTooLarge: the message cannot travel.
         """
+        ...
+
+
+class Timers(Protocol):
+    """Messages that come later; both runtimes can do this, and `Publisher` too."""
+
+    async def schedule(
+        self,
+        message: Any,
+        to: AgentId | TopicId,
+        *,
+        delay: float | None = None,
+        every: float | None = None,
+        at: datetime | None = None,
+        name: str | None = None,
+    ) -> Timer:
+        """Let a message come later; see `LocalRuntime.schedule`."""
+        ...
+
+    async def cancel_timer(self, id: str) -> bool:
+        """Let it come no more; see `Timer.cancel`."""
         ...

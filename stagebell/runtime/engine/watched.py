@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import uuid4
 
-from autogen_core import AgentId, CancellationToken, MessageContext, TopicId
+from autogen_core import AgentId, CancellationToken, DropMessage, MessageContext, TopicId
+from autogen_core.exceptions import MessageDroppedException
 from autogen_core.logging import DeliveryStage, MessageKind
 from opentelemetry.trace import SpanKind
 
@@ -38,6 +39,21 @@ class Watched:
         with self._events.span("create", topic, SpanKind.PRODUCER, message_type=type(message).__name__):
             self._events.message(message, MessageKind.PUBLISH, DeliveryStage.SEND, context.sender, topic)
             return await self._interventions.on_publish(message, context)
+
+    async def schedule(self, message: Any, context: MessageContext, to: AgentId | TopicId) -> Any:
+        """What is to come later.
+
+        Raises:
+            MessageDroppedException: an intervention dropped it.
+        """
+        if isinstance(to, AgentId):
+            with self._events.span("create", to, SpanKind.PRODUCER, message_type=type(message).__name__):
+                self._events.message(message, MessageKind.DIRECT, DeliveryStage.SEND, context.sender, to)
+                return await self._interventions.on_send(message, context, to)
+        message = await self.publish(message, context, to)
+        if message is DropMessage:
+            raise MessageDroppedException(f"an intervention dropped the message for {to}: there is no timer")
+        return message
 
 
 def context_of(

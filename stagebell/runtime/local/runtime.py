@@ -29,10 +29,9 @@ from opentelemetry.trace import TracerProvider
 from stagebell.errors import RuntimeNotRunning
 from stagebell.runtime.engine.clock import Clock
 from stagebell.runtime.engine.deadlines import current_deadline
-from stagebell.runtime.engine.host import Host
 from stagebell.runtime.engine.snapshots import load_into, parse_snapshot, save_live, state_of
-from stagebell.runtime.engine.subscriptions import Subscriptions
 from stagebell.runtime.engine.watched import context_of
+from stagebell.runtime.local.timers import LocalTimers
 
 logger = logging.getLogger("stagebell")
 
@@ -45,7 +44,7 @@ class _Phase(Enum):
     STOPPED = "stopped"
 
 
-class LocalRuntime(Host):
+class LocalRuntime(LocalTimers):
     """An agent runtime in one process.
 
     Args:
@@ -81,7 +80,6 @@ class LocalRuntime(Host):
             clock=clock,
         )
         self._phase = _Phase.NEW
-        self._subscriptions = Subscriptions()
         self._ignore_unhandled_exceptions = ignore_unhandled_exceptions
         self._background_error: BaseException | None = None
         self._stop_grace = stop_grace
@@ -184,12 +182,6 @@ class LocalRuntime(Host):
         token, message_id = context.cancellation_token, context.message_id
         self._publish_here(message, topic, recipients, sender, token, message_id, delivery, current_deadline())
 
-    def _recipients(self, topic: TopicId, sender: AgentId | None) -> list[AgentId]:
-        recipients = self._subscriptions.recipients(topic)
-        if sender is None:
-            return recipients
-        return [agent for agent in recipients if agent != sender]
-
     # -- life
 
     @property
@@ -208,6 +200,7 @@ class LocalRuntime(Host):
         self._phase = _Phase.RUNNING
         self._events.refresh()
         self._dispatcher.start()
+        self._timers.resume()
 
     async def process_next(self) -> None:
         """Start the turn of one waiting message, or of the next that comes; for stepping through by hand.
@@ -229,7 +222,7 @@ class LocalRuntime(Host):
         """
         self._require_running()
         self._phase = _Phase.STOPPED
-        self._dispatcher.stop()
+        self._halt()
         stopping = self._stopping = asyncio.get_running_loop().create_future()
         try:
             await self._dispatcher.settle(self._stop_grace)
@@ -244,7 +237,7 @@ class LocalRuntime(Host):
         self._refuse_inside_turn("stop_when_idle")
         await self._dispatcher.wait_idle()
         self._phase = _Phase.STOPPED
-        self._dispatcher.stop()
+        self._halt()
         self._raise_background_error()
 
     async def stop_when(self, condition: Callable[[], bool], check_period: float = 1.0) -> None:
@@ -263,6 +256,7 @@ class LocalRuntime(Host):
                 await asyncio.shield(self._stopping)
         finally:
             self._phase = _Phase.STOPPED
+            self._timers.close()
             await self._catalog.close()
 
     # -- state
@@ -324,6 +318,10 @@ class LocalRuntime(Host):
             self._reminded = True
             asyncio.get_running_loop().call_later(_REMIND, remind)
 
+    def _halt(self) -> None:
+        self._dispatcher.stop()
+        self._timers.pause()
+
     def _require_running(self) -> None:
         if self._phase is not _Phase.RUNNING:
             raise RuntimeError("Runtime is not started")
@@ -331,7 +329,7 @@ class LocalRuntime(Host):
     def _on_publish_error(self, error: BaseException) -> None:
         if not self._ignore_unhandled_exceptions and self._background_error is None:
             self._background_error = error
-            self._dispatcher.stop()
+            self._halt()
 
     def _raise_background_error(self) -> None:
         error, self._background_error = self._background_error, None

@@ -17,10 +17,10 @@ Part = tuple[str, Table | None]
 _MANY = 12
 _WORKERS = "worker|host|#pid|#up|#last beat|#partitions|agent types"
 _OWN_INBOXES = "|#own backlog|#own dead letters"
-_TYPES = "agent type|#workers|#partitions|#without owner|#backlog|#started|#dead letters|#states"
-_PARTITIONS = "partition|owner|#lease left|#backlog|#started|#dead letters|#states"
+_TYPES = "agent type|#workers|#partitions|#without owner|#backlog|#started|#dead letters|#states|#timers"
+_PARTITIONS = "partition|owner|#lease left|#backlog|#started|#dead letters|#states|#timers"
 _PAUSED = "agent|#messages|worker"
-_EVENTS = "stream|owner|#lease left|#backlog|#dead letters"
+_EVENTS = "stream|owner|#lease left|#backlog|#dead letters|#timers"
 
 
 def show(overview: Overview, server: str, console: Console, *, every_partition: bool) -> None:
@@ -73,7 +73,13 @@ def _partitions(partitions: Sequence[PartitionView], every: bool) -> Part:
 
 def _events(namespace: str, events: EventsView) -> Part:
     owner = _owner(events.owner, events.lease_ms)
-    row: Row = [f"sb:{{{namespace}}}:events", *owner, f"{events.backlog:,}", alarm(events.dead_letters)]
+    row: Row = [
+        f"sb:{{{namespace}}}:events",
+        *owner,
+        f"{events.backlog:,}",
+        alarm(events.dead_letters),
+        f"{events.timers:,}",
+    ]
     return "events from other systems", table(_EVENTS, [row])
 
 
@@ -111,6 +117,7 @@ def _type_row(view: TypeView) -> Row:
         f"{view.started:,}",
         alarm(view.dead_letters),
         f"{view.states:,}",
+        f"{view.timers:,}",
     ]
 
 
@@ -122,6 +129,7 @@ def _partition_row(part: PartitionView) -> Row:
         f"{part.started:,}",
         alarm(part.dead_letters),
         f"{part.states:,}",
+        f"{part.timers:,}",
     ]
 
 

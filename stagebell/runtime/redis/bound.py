@@ -109,7 +109,7 @@ class BoundTypes:
         await self._set_aside_all(keys, grant.token, worker)
         await self._note_dead_letters(keys, worker)
         await services.link.ask("ZREM", services.directory.keys.workers, worker)
-        await services.link.ask("DEL", keys.own, keys.run)
+        await services.link.ask("DEL", keys.own, keys.run, keys.due, keys.timed)
 
     async def _note_dead_letters(self, keys: ProcessKeys, worker: str) -> None:
         """The name of the process is about to be forgotten: operators must still find what it leaves."""

@@ -16,6 +16,7 @@ from stagebell.runtime.redis.membership import Membership
 from stagebell.runtime.redis.replies import Replies
 from stagebell.runtime.redis.rights import CLIENT_COMMANDS
 from stagebell.runtime.redis.settings import RedisSettings
+from stagebell.runtime.redis.timers import TimerStore
 from stagebell.runtime.redis.transport import Transport
 from stagebell.runtime.redis.upkeep import CallsWatch, Upkeep
 from stagebell.runtime.redis.wire import Wire
@@ -46,6 +47,7 @@ class Client:
         self.transport = Transport(
             self.link, self.wire, self.directory, self.replies, max_call_depth, settings, clock or SystemClock()
         )
+        self.timers = TimerStore(self.link, self.directory, settings.undeliverable_after)
         self.membership = Membership(self.link, namespace, settings.lease_ms)
         self.ears = Ears(url, self.link, f"stagebell-{self.name}-ears")
         self.ears.add(self.replies.stream)

@@ -16,7 +16,7 @@ from typing import Any
 from autogen_core import AgentId, TopicId
 
 from stagebell.errors import MessageError, ServerRefused, ServerUnavailable, UnregisteredType
-from stagebell.messages.codec import check_size, pack, read_event
+from stagebell.messages.codec import check_size, pack, read_event, unpack
 from stagebell.messages.envelope import Envelope
 from stagebell.messages.ids import turn_id
 from stagebell.runtime.redis.ears import Fields
@@ -149,7 +149,7 @@ class EventsPartition:
         """The messages an event becomes, or why it becomes none."""
         digest = blake2b(b"\0".join([id.encode(), *flat]), digest_size=12).hexdigest()
         try:
-            event = read_event(dict(zip(_names(flat), flat[1::2], strict=True)), f"event-{digest}")
+            event = _read(dict(zip(_names(flat), flat[1::2], strict=True)), f"event-{digest}")
             check_size(event.type, len(event.data), self._services.settings.max_message_bytes)
             await self._require_known(event.type)
             return await self._deliveries(event)
@@ -166,28 +166,36 @@ class EventsPartition:
 
     async def _deliveries(self, event: Envelope) -> list[Delivery]:
         topic = TopicId.from_str(event.topic)
-        agents: list[AgentId] = self._services.directory.recipients(topic, None)
+        sender = AgentId.from_str(event.sender) if event.sender else None
+        agents: list[AgentId] = self._services.directory.recipients(topic, sender)
         if not agents:
-            agents = await self._look_again(topic)
+            agents = await self._look_again(topic, sender)
         envelope = pack(event)
         return [
             Delivery(await self._services.directory.find_place(a), turn_id(event.id, str(a)), str(a), envelope)
             for a in agents
         ]
 
-    async def _look_again(self, topic: TopicId) -> list[AgentId]:
+    async def _look_again(self, topic: TopicId, sender: AgentId | None) -> list[AgentId]:
         """Nobody subscribes, as far as is known here. Asked and reported once in a while for each topic."""
         now = asyncio.get_running_loop().time()
         if now < self._without_subscriber.get(str(topic), 0.0):
             return []
         await self._services.directory.refresh_if_changed()
-        agents = self._services.directory.recipients(topic, None)
+        agents = self._services.directory.recipients(topic, sender)
         if not agents:
             logger.warning("nobody subscribes to topic %s: events on it reach no agent", topic)
             if len(self._without_subscriber) > _MOST_TOPICS:
                 self._without_subscriber.clear()
             self._without_subscriber[str(topic)] = now + _LOOK_AGAIN
         return agents
+
+
+def _read(fields: dict[str, bytes], default_id: str) -> Envelope:
+    """What another system has published in single fields; or a publish of ours that is due now, a whole envelope."""
+    if "e" in fields and "type" not in fields:
+        return unpack(fields["e"])
+    return read_event(fields, default_id)
 
 
 def _names(flat: list[bytes]) -> list[str]:

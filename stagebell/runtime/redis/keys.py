@@ -45,7 +45,8 @@ class LeasedKeys:
 
     `tag` tells them apart. `own` ownership, `hold` agents whose turn still runs at a former owner,
     `inbox` unconsumed messages, `ctl` which of them are to be ended, `run` attempts of started turns,
-    `ids` agents with state, `dlq` dead letters, `later` calls whose reply comes later.
+    `ids` agents with state, `dlq` dead letters, `later` calls whose reply comes later,
+    `due` when its timers are due, `timed` what they bring.
     """
 
     tag: str
@@ -57,6 +58,8 @@ class LeasedKeys:
     ids: str = field(init=False, compare=False, repr=False)
     dlq: str = field(init=False, compare=False, repr=False)
     later: str = field(init=False, compare=False, repr=False)
+    due: str = field(init=False, compare=False, repr=False)
+    timed: str = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         _name_keys(self, f"sb:{{{self.tag}}}:", inbox="in")
@@ -79,8 +82,9 @@ class LeasedKeys:
 
 
 def _name_keys(keys: LeasedKeys, head: str, *, inbox: str) -> None:
-    for name in ("own", "hold", "ctl", "run", "ids", "dlq", "later"):
+    for name in ("own", "hold", "ctl", "run", "ids", "dlq", "later", "due"):
         object.__setattr__(keys, name, head + name)
+    object.__setattr__(keys, "timed", head + "dm")
     object.__setattr__(keys, "inbox", head + inbox)
 
 
@@ -202,18 +206,28 @@ LIFETIMES: tuple[Lifetime, ...] = (
     _lives(_LEASED, "d:.*", "string", "the window in which a repeated send is recognised", expires=True),
     _lives(_LEASED, "dlq", "stream", "until an operator requeues or discards the entry"),
     _lives(_LEASED, "later", "hash", "a field until the call is answered"),
+    _lives(_LEASED, "due", "zset", "a member until the timer has come for the last time, or is cancelled"),
+    _lives(_LEASED, "dm", "hash", "a field as long as its timer"),
     _lives(rf"{_NS}:w:{_NS}", "bell", "stream", "half an hour to an hour after the last ring", expires=True),
     _lives(rf"{_NS}:c:{_NS}", "rep", "stream", "half an hour to an hour after the last reply", expires=True),
     _lives(_NS, "reg", "hash", "for ever: types, subscriptions and wire names of the namespace"),
     _lives(_NS, "workers", "zset", "a member until its worker has been silent for long"),
     _lives(_NS, "ended", "hash", "a field until the dead letters of its process are requeued or discarded"),
-    _lives(_NS, "d:.*", "string", "the window in which a repeated requeue of an event is recognised", expires=True),
+    _lives(
+        _NS,
+        "d:.*",
+        "string",
+        "the window in which a repeated requeue of an event, or setting of a timer, is recognised",
+        expires=True,
+    ),
     _lives(_NS, "probe", "string", "never longer than the script that tries commands on it"),
     _lives(_NS, f"worker:{_NS}", "hash", "some seconds after the worker's last beat", expires=True),
     _lives(_NS, "events", "stream", "an entry until its fan-out; the empty stream stays"),
     _lives(_NS, "events:own", "hash", "for ever: one small hash"),
     _lives(_NS, "events:hold", "hash", "never written; named because ownership scripts read it"),
     _lives(_NS, "events:run", "hash", "a field from the start of a fan-out to its commit"),
+    _lives(_NS, "events:due", "zset", "a member until the timer has come for the last time, or is cancelled"),
+    _lives(_NS, "events:dm", "hash", "a field as long as its timer"),
     _lives(_NS, "events:dlq", "stream", "until an operator requeues or discards the entry"),
 )
 

@@ -20,6 +20,7 @@ from stagebell.runtime.engine.dispatch import Dispatcher
 from stagebell.runtime.redis.bound import BoundTypes
 from stagebell.runtime.redis.client import Client
 from stagebell.runtime.redis.commit_order import CommitOrder
+from stagebell.runtime.redis.due_timers import DueTimers
 from stagebell.runtime.redis.ears import Stream
 from stagebell.runtime.redis.fanout import EventsPartition
 from stagebell.runtime.redis.holding import Held
@@ -79,6 +80,7 @@ class Node:
         self.inquiries = Inquiries(self.services)
         self._url = url
         self._namespace = namespace
+        self._due_timers = DueTimers(self.services)
         self._storage = DurableStorage(self.services)
         self._later = DurableReplies(self.services)
         self._receiver = Receiver(self.services)
@@ -103,6 +105,7 @@ class Node:
         self.services.on_lost = self._partition_lost
         self.services.find_circles = self.inquiries.ask_at_once
         self._receiver.on_inquiry = self.inquiries.hear
+        self._receiver.on_due = self._due_timers.heard
         self._receiver.on_free = lambda tag, by_stop: self._ownership.given_up(tag, by_stop=by_stop)
         self.client.ears.add(Stream(self._process.bell, self._receiver.hear, trim=True))
         self.client.link.on_restored.append(self._restored)
@@ -115,7 +118,7 @@ class Node:
         self.inquiries.start()
         chores = self.client.upkeep.chores
         chores += [self.bound.look, self._poll_calls, self._audit, self._tell_paused, self._look_for_loss]
-        chores.append(self.services.passivation.look)
+        chores += [self.services.passivation.look, self._due_timers.look]
 
     def drain(self) -> None:
         """Start no more turns."""
@@ -132,12 +135,13 @@ class Node:
         """Give everything up and disconnect."""
         self.services.stopping = True
         await self.inquiries.close()
+        self._due_timers.close()
         if not abrupt and self.client.link.connected:
             try:
                 async with asyncio.timeout(self.services.settings.stop_grace + 1.0):
                     await self._ownership.stop()
                     await self.bound.withdraw()
-                    await self.client.link.ask("DEL", self._process.own)
+                    await self.client.link.ask("DEL", self._process.own, self._process.due, self._process.timed)
                     await self.client.hear_last_replies()
             except Exception as error:
                 logger.warning("worker %s could not give everything up in order: %r", self.client.name, error)

@@ -8,9 +8,11 @@ from autogen_core import AgentId, CancellationToken, TopicId
 
 from stagebell.messages.ids import output_id, turn_id
 from stagebell.messages.registry import Encoded
+from stagebell.runtime.engine.timers import TimerId
 from stagebell.runtime.redis.effects import Effect
 from stagebell.runtime.redis.keys import LeasedKeys
 from stagebell.runtime.redis.requests import Delivery
+from stagebell.runtime.redis.timed import Timed, cancelling, place_of
 
 if TYPE_CHECKING:
     from stagebell.runtime.redis.services import Services
@@ -29,15 +31,16 @@ class Published(NamedTuple):
 
 
 class Outbox:
-    """The publishes and other effects of one turn, in order; `answered` are the calls that it answers later."""
+    """The publishes and other effects of one turn: among them `answered`, calls put off before, and `timed`, timers."""
 
-    __slots__ = ("_effects", "_services", "_turn_id", "answered", "published")
+    __slots__ = ("_effects", "_services", "_turn_id", "answered", "published", "timed")
 
     def __init__(self, services: Services, turn_id: str) -> None:
         self._services = services
         self._turn_id = turn_id
-        self._effects: list[Effect] = []
+        self._effects: list[Effect | Timed] = []
         self.published: list[Published] = []
+        self.timed: set[str] = set()
         self.answered: set[str] = set()
 
     def add(
@@ -58,12 +61,32 @@ class Outbox:
         """Let this happen with the commit."""
         self._effects += effects
 
+    def set_timer(self, timed: Timed) -> None:
+        """Set a timer with the commit."""
+        self._effects.append(timed)
+        self.timed.add(timed.id.key)
+
+    def cancel_timer(self, keys: LeasedKeys, id: TimerId) -> bool:
+        """Cancel a timer with the commit; True when it was this turn that has set it."""
+        self._effects.append(cancelling(keys, id))
+        known = id.key in self.timed
+        self.timed.discard(id.key)
+        return known
+
     def outputs(self) -> list[Delivery | Effect] | None:
         """The commit's effects, and messages for agents that live in the server, by what is known now.
 
         None: `find_places` first.
         """
-        found: list[Delivery | Effect] = list(self._effects)
+        found: list[Delivery | Effect] = []
+        for effect in self._effects:
+            if isinstance(effect, Timed):
+                keys = place_of(effect.id.to, self._services.directory)
+                if keys is None:
+                    return None
+                found += effect.effects(keys)
+            else:
+                found.append(effect)
         for published in self.published:
             for agent in self._recipients(published, bound=False):
                 place = self._services.directory.place(agent)
@@ -77,6 +100,9 @@ class Outbox:
         for published in self.published:
             for agent in self._recipients(published, bound=False):
                 await self._services.directory.find_place(agent)
+        for effect in self._effects:
+            if isinstance(effect, Timed) and isinstance(effect.id.to, AgentId):
+                await self._services.directory.find_place(effect.id.to)
 
     def deliver_here(self) -> None:
         """The turn is committed: hand the messages to the agents that are bound to this process."""

@@ -45,7 +45,8 @@ class WorkerView:
 class PartitionView:
     """One partition: who owns it, for how long (0 when its lease has ended), and what is in it.
 
-    `started` counts the messages whose turn has begun, `states` the agents with a stored state.
+    `started` counts the messages whose turn has begun, `states` the agents with a stored state, `timers` the messages
+    that come later.
     """
 
     type: str
@@ -56,6 +57,7 @@ class PartitionView:
     started: int
     dead_letters: int
     states: int
+    timers: int
 
     @property
     def owned(self) -> bool:
@@ -65,7 +67,7 @@ class PartitionView:
     @property
     def empty(self) -> bool:
         """True when nothing waits in it and nothing is set aside."""
-        return not (self.backlog or self.started or self.dead_letters)
+        return not (self.backlog or self.started or self.dead_letters or self.timers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,20 +104,29 @@ class TypeView:
         """Agents with a stored state."""
         return sum(part.states for part in self.partitions)
 
+    @property
+    def timers(self) -> int:
+        """Messages that come later."""
+        return sum(part.timers for part in self.partitions)
+
     def sums(self) -> dict[str, int]:
         """All of these by name, and `owned`, the partitions that a worker holds."""
-        names = ("without_owner", "backlog", "started", "dead_letters", "states")
+        names = ("without_owner", "backlog", "started", "dead_letters", "states", "timers")
         return {"owned": len(self.partitions) - self.without_owner, **{name: getattr(self, name) for name in names}}
 
 
 @dataclass(frozen=True, slots=True)
 class EventsView:
-    """The stream to which other systems publish; `types` are the message types known in the namespace."""
+    """The stream to which other systems publish; `types` are the message types known in the namespace.
+
+    `timers` counts the publishes that come later.
+    """
 
     owner: str
     lease_ms: int
     backlog: int
     dead_letters: int
+    timers: int
     types: list[str]
 
 
@@ -202,21 +213,25 @@ class _Reader:
 
     async def _partition(self, name: str, number: int) -> PartitionView:
         keys = self._directory.partition(name, number)
-        (owner, lease_ms), backlog, started, dead, states = await asyncio.gather(
+        (owner, lease_ms), backlog, started, dead, states, timers = await asyncio.gather(
             self._owner(keys),
             self._link.ask("XLEN", keys.inbox),
             self._link.ask("HLEN", keys.run),
             self._link.ask("XLEN", keys.dlq),
             self._link.ask("SCARD", keys.ids),
+            self._link.ask("ZCARD", keys.due),
         )
-        return PartitionView(name, number, owner, lease_ms, backlog, started, dead, states)
+        return PartitionView(name, number, owner, lease_ms, backlog, started, dead, states, timers)
 
     async def _events(self) -> EventsView:
         keys = EventsKeys(self._namespace)
-        (owner, lease_ms), backlog, dead = await asyncio.gather(
-            self._owner(keys), self._link.ask("XLEN", keys.inbox), self._link.ask("XLEN", keys.dlq)
+        (owner, lease_ms), backlog, dead, timers = await asyncio.gather(
+            self._owner(keys),
+            self._link.ask("XLEN", keys.inbox),
+            self._link.ask("XLEN", keys.dlq),
+            self._link.ask("ZCARD", keys.due),
         )
-        return EventsView(owner, lease_ms, backlog, dead, sorted(self._directory.message_types()))
+        return EventsView(owner, lease_ms, backlog, dead, timers, sorted(self._directory.message_types()))
 
     async def _owner(self, keys: LeasedKeys) -> tuple[str, int]:
         owner, until = await self._link.ask("HMGET", keys.own, "owner", "until")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -12,11 +13,13 @@ from autogen_core import AgentId, TopicId
 from stagebell.errors import RuntimeNotRunning
 from stagebell.messages.registry import TypeRegistry
 from stagebell.runtime.engine.deadlines import current_deadline, deadline
+from stagebell.runtime.engine.timers import Plan, Timer, TimerId, as_time
 from stagebell.runtime.redis.address import Address
 from stagebell.runtime.redis.client import Client, find_server
 from stagebell.runtime.redis.embedded import EmbeddedServer
 from stagebell.runtime.redis.keys import check_name
 from stagebell.runtime.redis.settings import PublisherOptions, RedisSettings
+from stagebell.runtime.redis.timed import Timed
 
 
 class Publisher:
@@ -154,6 +157,36 @@ class Publisher:
             return await client.transport.call(
                 self._encode(client, message), recipient, message_id=message_id, deadline=current_deadline()
             )
+
+    async def schedule(
+        self,
+        message: Any,
+        to: AgentId | TopicId,
+        *,
+        delay: float | None = None,
+        every: float | None = None,
+        at: datetime | None = None,
+        name: str | None = None,
+    ) -> Timer:
+        """Let a message come later; as `RedisRuntime.schedule`, from outside of turns. It is kept when this returns."""
+        plan, id = Plan.of(delay, every, at), TimerId.make(to, name)
+        client = self._running()
+        timed = Timed(id, plan, self._encode(client, message), None, client.wire)
+        return Timer(str(id), as_time(await client.timers.set(timed)), self)
+
+    async def cancel_timer(self, id: str) -> bool:
+        """Let a timer come no more.
+
+        Args:
+            id: that of the timer, whoever made it.
+
+        Returns:
+            True when it was still to come.
+
+        Raises:
+            ValueError: this is no id of a timer.
+        """
+        return await self._running().timers.cancel(TimerId.parse(id))
 
     def _encode(self, client: Client, message: Any) -> Any:
         cls: type[Any] = message.__class__

@@ -20,7 +20,10 @@ def _used_by(*names: str) -> set[str]:
 
 
 CLIENT_COMMANDS = tuple(
-    sorted(_used_by("send", "withdraw", "end_call") | {"HGET", "HGETALL", "TIME", "XRANGE", "XTRIM", "ZRANGE"})
+    sorted(
+        _used_by("send", "withdraw", "end_call", "schedule", "unschedule")
+        | {"HGET", "HGETALL", "TIME", "XRANGE", "XTRIM", "ZRANGE"}
+    )
 )
 """What a process that hosts no agents needs."""
 OPERATOR_COMMANDS = tuple(sorted(_used_by("requeue", "requeue_event") | {"HGETALL", "TIME", "XRANGE", "ZRANGE"}))

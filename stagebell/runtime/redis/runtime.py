@@ -30,13 +30,13 @@ from stagebell.runtime.redis.hosting import Phase
 from stagebell.runtime.redis.keys import check_name
 from stagebell.runtime.redis.lease_thread import LeaseKeeper, LeaseThread
 from stagebell.runtime.redis.node import Node
-from stagebell.runtime.redis.sending import Sending
+from stagebell.runtime.redis.scheduling import Scheduling
 from stagebell.runtime.redis.settings import RedisOptions, RedisSettings
 
 logger = logging.getLogger("stagebell")
 
 
-class RedisRuntime(Sending):
+class RedisRuntime(Scheduling):
     """An agent runtime across processes. Several of them with the same namespace share the agents of their types.
 
     Args:

@@ -34,10 +34,11 @@ from stagebell.runtime.redis.results import (
     Taken,
 )
 from stagebell.runtime.redis.script_calls import SHA, as_is, version_arg
+from stagebell.runtime.redis.timer_scripts import TimerScripts
 from stagebell.runtime.redis.turn_scripts import TurnScripts
 
 
-class Scripts(TurnScripts):
+class Scripts(TurnScripts, TimerScripts):
     """The scripts on one connection, for one namespace."""
 
     # ---- ownership; ttl, hold and timeouts in milliseconds; `now` = "" is the server's clock

@@ -38,6 +38,7 @@ class Receiver:
         self._services = services
         self._paused: set[str] = set()
         self._passed_over: set[tuple[str, str]] = set()
+        self.on_due: Callable[[str], None] = lambda tag: None
         self.on_free: Callable[[str, bool], None] = lambda tag, by_stop: None
         self.on_inquiry: Callable[[str, Fields], None] = lambda kind, fields: None
 
@@ -166,6 +167,8 @@ class Receiver:
                 self._hear_reply(fields)
             case b"inq" | b"circle" as kind:
                 self.on_inquiry(kind.decode(), fields)
+            case b"due":
+                self.on_due(fields[b"p"].decode())
             case b"free":
                 self.on_free(fields[b"p"].decode(), fields.get(b"w") == b"stop")
             case _:

@@ -134,9 +134,9 @@ def test_spans_of_time(seconds: float, text: str) -> None:
 
 def test_the_tables_of_a_namespace_with_troubles() -> None:
     worker = WorkerView("w1", "host", 7, 65_000, 9_000, False, ["desk"], 0, 2, 1, {"clerk/ada": 3})
-    part = PartitionView("clerk", 3, "w0", 0, 1234, 1, 5, 6)
+    part = PartitionView("clerk", 3, "w0", 0, 1234, 1, 5, 6, 7)
     types = [TypeView("clerk", [], "", [part]), TypeView("desk", ["w1"], "w1", [])]
-    overview = Overview("shop", 0, [worker], types, EventsView("", 0, 8, 9, ["Note"]))
+    overview = Overview("shop", 0, [worker], types, EventsView("", 0, 8, 9, 10, ["Note"]))
     console = Console(width=160, file=io.StringIO(), highlight=False)
     show(overview, "h:1", console, every_partition=False)
     assert isinstance(console.file, io.StringIO)
@@ -145,10 +145,10 @@ def test_the_tables_of_a_namespace_with_troubles() -> None:
     assert "w1 host 7 1 min 5 s 9.0 s ago 0 desk 2 1" in rows
     assert "paused agents: 1 (a newer program wrote to them: upgrade their workers)" in rows
     assert "clerk/ada 3 w1" in rows
-    assert "clerk none 1 1 1,234 1 5 6" in rows
-    assert "desk (in worker w1) 1 - 0 0 0 0 0" in rows
-    assert "clerk:3 w0 expired 1,234 1 5 6" in rows
-    assert "sb:{shop}:events none - 8 9" in rows
+    assert "clerk none 1 1 1,234 1 5 6 7" in rows
+    assert "desk (in worker w1) 1 - 0 0 0 0 0 0" in rows
+    assert "clerk:3 w0 expired 1,234 1 5 6 7" in rows
+    assert "sb:{shop}:events none - 8 9 10" in rows
 
 
 def test_an_error_becomes_one_line() -> None:

@@ -65,11 +65,12 @@ async def test_what_waits_when_no_worker_is_alive(shell: Shell, publisher: Publi
     await worker.ready()
     assert await worker.stop() == 0
     await publisher.send(Ask(text="later"), AgentId("clerk", "one"))
+    await publisher.schedule(Ask(text="tomorrow"), AgentId("clerk", "one"), delay=86_400)
     shell.run("publish", "orders/eu", "Note", "{}")
     document = ps_json(shell)
     assert document["workers"] == []
     (clerk,) = document["types"]
-    assert (clerk["backlog"], clerk["without_owner"], clerk["hosts"]) == (1, 16, [])
+    assert (clerk["backlog"], clerk["timers"], clerk["without_owner"], clerk["hosts"]) == (1, 1, 16, [])
     assert document["events"]["backlog"] == 1
     shown = shell.run("ps").stdout
     assert "partitions: 1 of 16 hold something" in shown

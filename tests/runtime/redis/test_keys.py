@@ -31,12 +31,15 @@ def test_a_partition_has_its_keys_under_one_tag() -> None:
     assert PARTITION.state("a/b {c}") == "sb:{ns:writer:3}:s:a/b {c}"
     assert PARTITION.journal("T") == "sb:{ns:writer:3}:j:T"
     assert PARTITION.savepoints("T") == "sb:{ns:writer:3}:sp:T"
+    assert (PARTITION.due, PARTITION.timed) == ("sb:{ns:writer:3}:due", "sb:{ns:writer:3}:dm")
+    assert PARTITION.later == "sb:{ns:writer:3}:later"
     assert PARTITION.marker("T") == "sb:{ns:writer:3}:d:T"
 
 
 def test_the_other_keys() -> None:
     assert PROCESS.inbox == "sb:{ns:w:host-17}:in"
     assert PROCESS.bell == SHARED.bell_head + "host-17}:bell" == "sb:{ns:w:host-17}:bell"
+    assert (EVENTS.due, EVENTS.timed) == ("sb:{ns}:events:due", "sb:{ns}:events:dm")
     assert (EVENTS.inbox, EVENTS.own) == ("sb:{ns}:events", "sb:{ns}:events:own")
     assert (SHARED.reg, SHARED.workers) == ("sb:{ns}:reg", "sb:{ns}:workers")
     assert SHARED.worker("host-17") == "sb:{ns}:worker:host-17"
@@ -69,10 +72,10 @@ def test_a_worker_that_could_be_taken_for_a_partition_is_refused() -> None:
 
 
 ALL_KEYS = [
-    *(getattr(PARTITION, n) for n in ("own", "hold", "inbox", "ctl", "run", "ids", "dlq", "later")),
+    *(getattr(PARTITION, n) for n in ("own", "hold", "inbox", "ctl", "run", "ids", "dlq", "later", "due", "timed")),
     *(PARTITION.state("a\nb"), PARTITION.journal("T"), PARTITION.savepoints("T"), PARTITION.marker("T")),
     *(getattr(PROCESS, n) for n in ("own", "hold", "inbox", "ctl", "run", "dlq", "bell")),
-    *(getattr(EVENTS, n) for n in ("own", "hold", "inbox", "run", "dlq")),
+    *(getattr(EVENTS, n) for n in ("own", "hold", "inbox", "run", "dlq", "due", "timed")),
     *(
         SHARED.reg,
         SHARED.workers,

@@ -17,6 +17,7 @@ from stagebell.runtime.redis.lua_files import SCRIPTS
 from stagebell.runtime.redis.requests import Delivery, LeftOpen, ReplyTo, Turn
 from stagebell.runtime.redis.script_calls import with_source
 from stagebell.runtime.redis.scripts import Scripts
+from stagebell.runtime.redis.timer_scripts import DueTimer
 from tests.support.servers import Server
 
 FOLDER = Path(lua_files.__file__).parent / "lua"
@@ -24,7 +25,13 @@ A = PartitionKeys("headers", "a", 0)
 TURN = Turn(A, "tok", "agent", "entry_id", "turn_id")
 OUT = Delivery(A, "out_turn_id", "agent", b"envelope")
 CALLEE = Delivery(A, "callee_turn_id", "callee_agent", b"envelope")
+TURN_OF_TIMER = Delivery(A, "turn_id", "agent", b"envelope")
 REPLY = ReplyTo("journal", "reply_key", "reply_own", "reply_field", "reply_turn", "reply_tag")
+
+FLAGS = {
+    **dict.fromkeys(("send", "schedule"), "#!lua"),
+    **dict.fromkeys(("idle", "due", "upcoming"), "#!lua flags=no-writes"),
+}
 
 # Each text argument is given its own name, so that a text in a wrong place is seen.
 REQUESTS: dict[str, Callable[[Scripts], Any]] = {
@@ -67,6 +74,11 @@ REQUESTS: dict[str, Callable[[Scripts], Any]] = {
         EventsKeys("headers"), token="tok", entry_id="entry_id", deliveries=[OUT], dead_letter="reason"
     ),
     "ring": lambda s: s.ring(A, kind="kind", entry_id="entry_id", turn_id="turn_id", payload=b"payload"),
+    "schedule": lambda s: s.schedule(A, timer="timer", nonce="nonce", when="when", message=b"message", now="now"),
+    "unschedule": lambda s: s.unschedule(A, timer="timer"),
+    "due": lambda s: s.due(A, count=1, now="now"),
+    "upcoming": lambda s: s.upcoming([A], now="now"),
+    "promote": lambda s: s.promote("tok", DueTimer("timer", 1, b""), b"nonce", TURN_OF_TIMER, now="now"),
     "beat": lambda s: s.beat(worker="worker", described={"field": "value"}, expires_ms=1, now="now"),
     "probe": lambda s: s.probe(["command"]),
     "register": lambda s: s.register([("set", "field", "value")]),
@@ -120,7 +132,7 @@ async def test_a_header_names_what_is_sent(server: Server, name: str) -> None:
 def test_a_file_keeps_to_the_rules(name: str) -> None:
     script = SCRIPTS[name]
     lines = script.text.splitlines()
-    assert lines[0] == {"send": "#!lua", "idle": "#!lua flags=no-writes"}.get(name, "#!lua flags=allow-oom")
+    assert lines[0] == FLAGS.get(name, "#!lua flags=allow-oom")
     assert script.source.startswith(lines[0])
     assert "@include" not in script.source
     assert len(lines) < 100
@@ -146,7 +158,21 @@ def test_no_file_is_left_out() -> None:
 
 @pytest.mark.unit
 @pytest.mark.parametrize(
-    "name", ["send", "call", "commit", "fail", "fanout", "withdraw", "retry", "requeue", "requeue_event", "end_call"]
+    "name",
+    [
+        "send",
+        "call",
+        "commit",
+        "fail",
+        "fanout",
+        "withdraw",
+        "retry",
+        "requeue",
+        "requeue_event",
+        "schedule",
+        "unschedule",
+        "promote",
+    ],
 )
 def test_what_may_fail_comes_before_the_first_write(name: str) -> None:
     """I16: After the line that says so, no reading that could meet a wrong type and no answer but the last."""

@@ -16,10 +16,12 @@
 -- because the server lost it. STALE: memory is behind the state, or the store behind memory, or an effect was had by
 -- another turn. Version of an agent = number of its root commits.
 --@include checks
+--@include clock
 --@include fence
 --@include entry
 --@include bell
 --@include answer
+--@include timers
 --@include effects
 local mode, turn, n_left = ARGV[5], ARGV[4], tonumber(ARGV[20])
 local n_out = n_left and tonumber(ARGV[21 + n_left])

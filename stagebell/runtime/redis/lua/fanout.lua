@@ -12,7 +12,7 @@
 --@include fence
 --@include letter
 --@include bell
-local KNOWN = {type = true, topic = true, id = true, data = true, datacontenttype = true}
+local KNOWN = {type = true, topic = true, id = true, data = true, datacontenttype = true, e = true}
 local n = (#KEYS - 6) / 2
 local reason = ARGV[3]
 if #ARGV ~= 5 + 4 * n or (reason ~= '' and n > 0) then return {'BADARGS'} end

@@ -1,0 +1,114 @@
+"""The timers of `LocalRuntime`: in memory, for as long as the runtime is not closed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextvars import copy_context
+from datetime import datetime
+from typing import Any
+
+from autogen_core import AgentId, TopicId
+
+from stagebell.errors import RuntimeNotRunning, UnknownAgentType
+from stagebell.runtime.engine.host import Host
+from stagebell.runtime.engine.subscriptions import Subscriptions
+from stagebell.runtime.engine.timers import MemoryTimers, Plan, Scheduled, Timer, TimerId, as_time
+from stagebell.runtime.engine.turn import Entry
+from stagebell.runtime.engine.watched import context_of
+
+logger = logging.getLogger("stagebell")
+
+
+class LocalTimers(Host):
+    """Base of `LocalRuntime`: messages that come later."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._subscriptions = Subscriptions()
+        self._timers = MemoryTimers(self._clock, self._deliver)
+
+    async def schedule(
+        self,
+        message: Any,
+        to: AgentId | TopicId,
+        *,
+        delay: float | None = None,
+        every: float | None = None,
+        at: datetime | None = None,
+        name: str | None = None,
+    ) -> Timer:
+        """Let a message come later, to an agent or to all that subscribe to a topic.
+
+        A time that comes while the runtime is stopped is made up for at the next start, once; `close` forgets them all.
+        Of times that have passed when one is handled late, a timer with `every` leaves out all but one.
+
+        Args:
+            message: what comes.
+            to: an agent (its handler answers nobody) or a topic.
+            delay: seconds from now.
+            every: seconds from one time to the next; without `delay` or `at` the first is after that time.
+            at: the first time, with its time zone.
+            name: another timer of this name for the same recipient is replaced.
+
+        Returns:
+            The timer.
+
+        Raises:
+            ValueError: the times contradict each other, or are none.
+            RuntimeNotRunning: the runtime was stopped.
+            MessageDroppedException: an intervention dropped the message.
+        """
+        plan, id = Plan.of(delay, every, at), TimerId.make(to, name)
+        if not self._dispatcher.accepting:
+            raise RuntimeNotRunning(f"a timer for {to} was refused: the runtime is stopped, call start() first")
+        caller = self._caller()
+        sender = caller.activation.id if caller is not None else None
+        if self._watched:
+            topic = to if isinstance(to, TopicId) else None
+            message = await self._watcher.schedule(message, context_of(sender, topic, None, None), to)
+        due = self._timers.set(Scheduled(id, plan, message, sender))
+        return Timer(str(id), as_time(due), self)
+
+    async def cancel_timer(self, id: str) -> bool:
+        """Let a timer come no more.
+
+        Args:
+            id: that of the timer.
+
+        Returns:
+            True when it was still to come.
+
+        Raises:
+            ValueError: this is no id of a timer.
+        """
+        return self._timers.cancel(TimerId.parse(id))
+
+    def _deliver(self, scheduled: Scheduled, message_id: str) -> None:
+        to, sender = scheduled.id.to, scheduled.sender
+        if isinstance(to, TopicId):
+            recipients = self._recipients(to, sender)
+            if recipients:
+                self._publish_here(scheduled.message, to, recipients, sender, None, message_id)
+            return
+        hosted = self._catalog.types.get(to.type)
+        if hosted is None:
+            logger.error("a message was due for an agent that cannot be made: %s", UnknownAgentType(to.type))
+            return
+        reply = asyncio.get_running_loop().create_future()
+        reply.add_done_callback(lambda reply: _tell(to, reply))
+        entry = Entry(scheduled.message, copy_context(), sender=sender, is_rpc=True, message_id=message_id, reply=reply)
+        entry.activation = activation = hosted.activation(to)
+        self._dispatcher.enqueue(activation, entry)
+
+    def _recipients(self, topic: TopicId, sender: AgentId | None) -> list[AgentId]:
+        recipients = self._subscriptions.recipients(topic)
+        if sender is None:
+            return recipients
+        return [agent for agent in recipients if agent != sender]
+
+
+def _tell(agent: AgentId, reply: asyncio.Future[Any]) -> None:
+    """Nobody waits for the outcome: an error is told in the log."""
+    if not reply.cancelled() and (error := reply.exception()) is not None:
+        logger.error("%s failed to handle a message that was due", agent, exc_info=error)

@@ -1,0 +1,87 @@
+"""Messages that come later, from a runtime on a server: with the commit of a turn, or at once from outside of turns."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from autogen_core import AgentId, TopicId
+
+from stagebell.runtime.engine.immediate import is_immediate
+from stagebell.runtime.engine.timers import Plan, Timer, TimerId, as_time
+from stagebell.runtime.engine.watched import context_of
+from stagebell.runtime.redis.sending import Sending
+from stagebell.runtime.redis.timed import Timed
+
+
+class Scheduling(Sending):
+    """Base of `RedisRuntime`: timers, kept in the server until they are due."""
+
+    async def schedule(
+        self,
+        message: Any,
+        to: AgentId | TopicId,
+        *,
+        delay: float | None = None,
+        every: float | None = None,
+        at: datetime | None = None,
+        name: str | None = None,
+    ) -> Timer:
+        """Let a message come later, to an agent or to all that subscribe to a topic by then.
+
+        It survives every process, and comes once for each time that it is due, by the server's clock. Times that passed
+        while no worker was there come as one. From inside a turn it is set with the turn's commit, and `delay` counts
+        from there. For an agent that is bound to its process it ends with that process.
+
+        Args:
+            message: what comes.
+            to: an agent (its handler answers nobody) or a topic.
+            delay: seconds from now.
+            every: seconds from one time to the next; without `delay` or `at` the first is after that time.
+            at: the first time, with its time zone.
+            name: another timer of this name for the same recipient is replaced.
+
+        Returns:
+            The timer.
+
+        Raises:
+            ValueError: the times contradict each other, or are none.
+            UnregisteredType, MessageTooLarge: the message cannot travel.
+            Undeliverable: nobody has hosted the agent's type for `undeliverable_after`.
+            MessageDroppedException: an intervention dropped the message.
+            RuntimeNotRunning: the runtime is not running.
+        """
+        plan, id = Plan.of(delay, every, at), TimerId.make(to, name)
+        node = self._running(f"a timer for {to}")
+        caller = self._caller()
+        sender = caller.activation.id if caller is not None else None
+        if self._watched:
+            topic = to if isinstance(to, TopicId) else None
+            message = await self._watcher.schedule(message, context_of(sender, topic, None, None), to)
+        timed = Timed(id, plan, node.services.wire.encode(message), sender, node.services.wire)
+        turn = self._durable_turn()
+        if turn is None or is_immediate():
+            return Timer(str(id), as_time(await node.client.timers.set(timed)), self)
+        await node.client.timers.place(to)
+        turn.outbox.set_timer(timed)
+        return Timer(str(id), as_time(plan.first_due(self._clock.now_ms())), self)
+
+    async def cancel_timer(self, id: str) -> bool:
+        """Let a timer come no more; from inside a turn, with the turn's commit.
+
+        Args:
+            id: that of the timer.
+
+        Returns:
+            True when it was still to come.
+
+        Raises:
+            ValueError: this is no id of a timer.
+            RuntimeNotRunning: the runtime is not running.
+        """
+        timer, timers = TimerId.parse(id), self._running("cancel_timer").client.timers
+        turn = self._durable_turn()
+        if turn is None or is_immediate():
+            return await timers.cancel(timer)
+        is_set = await timers.is_set(timer)
+        return turn.outbox.cancel_timer(await timers.place(timer.to), timer) or is_set
