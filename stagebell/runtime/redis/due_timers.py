@@ -36,6 +36,7 @@ class DueTimers:
         self._alarms: dict[str, TimerHandle] = {}
         self._busy: set[str] = set()
         self._again: set[str] = set()
+        self._told: set[str] = set()
         self._next_look = 0.0
 
     async def look(self) -> None:
@@ -102,7 +103,7 @@ class DueTimers:
             self._services.on_lost(partition)
         elif reply.status not in ("OK", "GONE"):
             key = f"{due.timer} of {partition.keys.tag}"
-            if key not in self._services.told:
-                self._services.told.add(key)
+            if key not in self._told:
+                self._told.add(key)
                 logger.error("timer %s cannot come: %s %s", key, reply.status, reply.detail)
         return reply.status == "OK"
