@@ -19,8 +19,8 @@ from autogen_core import (
 from autogen_core.exceptions import MessageDroppedException
 from pydantic import BaseModel
 
-from stagebell import DeferredReply, agent_options, defer_reply
-from stagebell.errors import AlreadyAnswered, DeferredReplyError, MessageTooLarge, RuntimeNotRunning
+from stagebell import DeferredReply, agent_options, deadline, defer_reply
+from stagebell.errors import AlreadyAnswered, DeadlineExceeded, DeferredReplyError, MessageTooLarge, RuntimeNotRunning
 from tests.support.agents import Answer, Ask, Doing, Note, agent, echo, host
 from tests.support.desk import BoundDesk, Desk, asked, opened, release, settled
 from tests.support.waiting import eventually, turns_of_the_loop
@@ -95,6 +95,31 @@ async def test_a_caller_that_gave_up_gets_nothing_and_nobody_an_error(desk: Any)
     assert await release(desk, "a", answer="too late") == "released"
     with pytest.raises(AlreadyAnswered):
         await release(desk, "a", answer="again")
+
+
+async def test_a_deadline_ends_the_wait(desk: Any) -> None:
+    with pytest.raises(DeadlineExceeded):
+        with deadline(0.3):
+            await asyncio.wait_for(desk.send_message(Ask(text="a"), agent("desk")), 5)
+    await settled(desk)
+    assert await release(desk, "a", answer="too late") == "released"
+
+
+async def test_a_deadline_inside_a_turn_ends_the_wait(runtime: Any, start: Any) -> None:
+    async def ask(agent: Doing, message: Ask, ctx: MessageContext) -> Any:
+        try:
+            with deadline(0.3):
+                return (await agent.call("desk", "a")).text
+        except DeadlineExceeded:
+            return "in time"
+
+    await Desk.register(runtime, "desk", Desk)
+    await host(runtime, "asker", ask)
+    await start(runtime)
+    assert await asyncio.wait_for(runtime.send_message(Ask(), agent("asker")), 5) == "in time"
+    assert await release(runtime, "a", answer="too late") == "released"
+    with pytest.raises(AlreadyAnswered):
+        await release(runtime, "a", answer="again")
 
 
 async def test_a_call_from_a_turn_is_answered_later(runtime: Any, start: Any) -> None:

@@ -22,7 +22,7 @@ from autogen_core import (
 from autogen_core.exceptions import MessageDroppedException
 from google.protobuf.wrappers_pb2 import StringValue
 
-from stagebell import Timer
+from stagebell import Timer, deadline
 from stagebell.errors import MessageTooLarge, RuntimeNotRunning, UnregisteredType
 from tests.support.agents import Ask, Doing, Note, Unknown, agent, collect, echo, host
 from tests.support.waiting import eventually, turns_of_the_loop
@@ -171,6 +171,13 @@ async def test_what_was_due_while_the_runtime_stood_still_comes_with_the_next_st
     await start(runtime)
     await eventually(lambda: {"once", "again"} <= {note.text for note, *_ in seen}, 5)
     assert [note.text for note, *_ in seen].count("once") == 1
+
+
+async def test_a_deadline_does_not_hold_for_what_comes_later(runtime: Any, seen: list[Any]) -> None:
+    with deadline(0.02):
+        await runtime.schedule(Note(), agent("all"), delay=2 * SOON)
+        await runtime.schedule(Note(), NEWS, delay=2 * SOON)
+    await eventually(lambda: len(seen) == 2, 5)
 
 
 async def test_a_turn_sets_a_timer_in_its_agents_name(runtime: Any, start: Any) -> None:
