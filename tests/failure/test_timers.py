@@ -39,7 +39,9 @@ async def run_with_kill(server: Server, workers: Workers, view: View, chance: ra
     assert not view.against_the_list()
 
 
-@pytest.mark.parametrize(("server", "pause"), zip(cycle(available_kinds()), [0.0, 0.5]), indirect=["server"])
+@pytest.mark.parametrize(
+    ("server", "pause"), list(zip(cycle(available_kinds()), [0.0, 0.5], strict=False)), indirect=["server"]
+)
 async def test_a_killed_owner_neither_loses_nor_doubles_what_is_due(
     server: Server, workers: Workers, view: View, pause: float
 ) -> None:
