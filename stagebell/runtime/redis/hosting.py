@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from enum import Enum
-from typing import Any
+from typing import Any, cast
 
 from autogen_core import InterventionHandler, MessageSerializer, Subscription
 from opentelemetry.trace import TracerProvider
@@ -84,7 +84,8 @@ class Hosting(Host):
         """
         if hosted.process_bound:
             return
-        for _, serializers in getattr(hosted.agent_class, "_handles_types", list)():
+        handled = cast("list[tuple[Any, Any]]", getattr(hosted.agent_class, "_handles_types", list)())
+        for _, serializers in handled:
             with suppress(MessageError):
                 self._registry.add(serializers)
 
