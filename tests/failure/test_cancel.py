@@ -77,6 +77,24 @@ async def test_the_time_out_of_a_call_outlives_the_worker_of_its_callee(
     assert answer.noted == 1
 
 
+@pytest.mark.parametrize("policy", [True, False])
+async def test_a_call_whose_caller_is_gone_is_cancelled_if_the_owner_wants_it(
+    server: Server, workers: Workers, view: View, policy: bool
+) -> None:
+    await workers.start("troubles", cancel_when_caller_gone="true" if policy else "false")
+    async with Publisher(server.url, namespace=workers.namespace) as publisher:
+        call = asyncio.create_task(publisher.call(LONG, SLOW))
+        await eventually(lambda: view.begun() == 1, within=15)
+        (alive,) = [key for key in view.keys("}:alive") if not view.worker_of_client(key)]
+    await asyncio.wait([call])
+    await eventually(lambda: alive not in view.keys("}:alive"), within=5)
+    if policy:
+        await at_rest(view)
+    else:
+        await asyncio.sleep(1.5)  # the owner looks twice a second
+        assert view.begun() == 1
+
+
 async def test_a_chain_of_calls_over_several_workers_is_cancelled_to_its_end(
     server: Server, workers: Workers, view: View
 ) -> None:

@@ -95,6 +95,11 @@ class View:
                 found.append({k.decode(): v.decode("utf-8", "replace") for k, v in fields.items()})
         return found
 
+    def worker_of_client(self, key: str) -> bool:
+        """True when the client of a key hosts agents."""
+        client = key.partition("}")[0].rpartition(":")[2]
+        return bool(self.client.exists(f"sb:{{{self.namespace}}}:worker:{client}"))
+
     def keys(self, end: str) -> list[str]:
         """All keys of the namespace with this end."""
         return self._keys(f"sb:{{{self.namespace}*{end}")

@@ -7,6 +7,7 @@ from uuid import uuid4
 
 from stagebell.messages.registry import TypeRegistry
 from stagebell.runtime.engine.clock import Clock, SystemClock
+from stagebell.runtime.redis.callers import SignOfLife
 from stagebell.runtime.redis.directory import Directory
 from stagebell.runtime.redis.ears import Ears
 from stagebell.runtime.redis.embedded import EmbeddedServer
@@ -53,7 +54,8 @@ class Client:
         self.ears.add(self.replies.stream)
         self.calls_watch = CallsWatch(self.link, self.wire, self.directory, self.membership, self.replies, settings)
         self.upkeep = Upkeep()
-        self.upkeep.chores.append(self.calls_watch.look)
+        self.alive = SignOfLife(self.link, NamespaceKeys(namespace).client_alive(self.name))
+        self.upkeep.chores += [self.calls_watch.look, self.alive.give]
 
     async def open(self) -> None:
         """Connect.
@@ -64,6 +66,7 @@ class Client:
         """
         await self.link.open()
         await self.directory.refresh()
+        await self.alive.give()
 
     async def listen(self) -> None:
         """Listen for replies, and look after open calls."""
@@ -78,6 +81,7 @@ class Client:
     async def close(self, error: BaseException) -> None:
         """Disconnect; open calls end in `error`."""
         self.replies.fail_all(error)
+        self.alive.end()
         await self.upkeep.close()
         await self.ears.close()
         await self.link.close()

@@ -144,6 +144,11 @@ def leased_keys(tag: str) -> LeasedKeys:
     raise ValueError(f"{tag!r} names neither a partition nor a worker")
 
 
+def alive_key(replies: str) -> str:
+    """The key that says whether the client with this stream of replies is alive."""
+    return replies.removesuffix("rep") + "alive"
+
+
 @dataclass(frozen=True, slots=True)
 class NamespaceKeys:
     """The keys that a whole namespace shares, and those of its workers and clients.
@@ -174,6 +179,10 @@ class NamespaceKeys:
     def client_replies(self, client: str) -> str:
         """The stream of replies to one client outside of all turns."""
         return f"sb:{{{self.namespace}:c:{_check_process(client, 'client')}}}:rep"
+
+    def client_alive(self, client: str) -> str:
+        """Is there while the client is."""
+        return alive_key(self.client_replies(client))
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +219,7 @@ LIFETIMES: tuple[Lifetime, ...] = (
     _lives(_LEASED, "dm", "hash", "a field as long as its timer"),
     _lives(rf"{_NS}:w:{_NS}", "bell", "stream", "half an hour to an hour after the last ring", expires=True),
     _lives(rf"{_NS}:c:{_NS}", "rep", "stream", "half an hour to an hour after the last reply", expires=True),
+    _lives(rf"{_NS}:c:{_NS}", "alive", "string", "some seconds after the client's last sign of life", expires=True),
     _lives(_NS, "reg", "hash", "for ever: types, subscriptions and wire names of the namespace"),
     _lives(_NS, "workers", "zset", "a member until its worker has been silent for long"),
     _lives(_NS, "ended", "hash", "a field until the dead letters of its process are requeued or discarded"),

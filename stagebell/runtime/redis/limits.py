@@ -27,6 +27,11 @@ class LimitedTurn(TurnEnding):
     entry: Entry | None
     _ended_by: str
 
+    @property
+    def caller_stream(self) -> str:
+        """The stream on which a caller outside of all turns waits for the reply; empty when none does."""
+        return self._reply_to.key if self._reply_to.mode == "stream" else ""
+
     def limit(self) -> bool:
         """Give the message its deadline; False when that is over, and the message settled."""
         deadline, clock = self.envelope.deadline, self._services.clock

@@ -18,6 +18,7 @@ from stagebell.runtime.engine.catalog import Catalog, HostedType
 from stagebell.runtime.engine.clock import Clock
 from stagebell.runtime.engine.dispatch import Dispatcher
 from stagebell.runtime.redis.bound import BoundTypes
+from stagebell.runtime.redis.callers import end_orphans
 from stagebell.runtime.redis.client import Client
 from stagebell.runtime.redis.commit_order import CommitOrder
 from stagebell.runtime.redis.due_timers import DueTimers
@@ -117,6 +118,8 @@ class Node:
         self._ownership.start()
         self.inquiries.start()
         chores = self.client.upkeep.chores
+        if self.services.settings.cancel_when_caller_gone:
+            chores.append(self._end_orphans)
         chores += [self.bound.look, self._poll_calls, self._audit, self._tell_paused, self._look_for_loss]
         chores += [self.services.passivation.look, self._due_timers.look]
 
@@ -269,6 +272,10 @@ class Node:
                 if now - call.since > 1.0:
                     await turn.calls.poll(k)
                     await self.client.calls_watch.give_up_if_undeliverable(k, call, turn.calls.entry_ids.get(k, ""))
+
+    async def _end_orphans(self) -> None:
+        owned = list(self.services.partitions.values())
+        await end_orphans(self.client.link, [partition for partition in owned if isinstance(partition, Partition)])
 
     async def _audit(self) -> None:
         owned = list(self.services.partitions.values())

@@ -42,6 +42,11 @@ class Incoming(Protocol):
         """The same, for a message whose turn has not started."""
         ...
 
+    @property
+    def caller_stream(self) -> str:
+        """The stream on which a caller outside of all turns waits; empty when none does."""
+        ...
+
     def end_early(self, why: str) -> None:
         """Its caller waits no more ("cancel"), or has waited long enough ("deadline")."""
         ...

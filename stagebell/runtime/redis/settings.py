@@ -23,6 +23,7 @@ class RedisOptions(TypedDict, total=False):
     max_running_turns: int
     inbox_limit: int
     when_full: Literal["wait", "raise"]
+    cancel_when_caller_gone: bool
 
 
 class PublisherOptions(TypedDict, total=False):
@@ -57,6 +58,8 @@ class RedisSettings:
         inbox_limit: how many messages may wait in one inbox (of a partition) before it takes no more from outside; what
             agents send is always taken.
         when_full: whether a send from outside waits for room, `server_patience` at most, or raises `Busy` at once.
+        cancel_when_caller_gone: whether calls from outside of turns are cancelled when the process that made them has
+            given no sign of life for ten seconds.
     """
 
     lease: float = 3.0
@@ -73,6 +76,7 @@ class RedisSettings:
     max_running_turns: int = 1_000
     inbox_limit: int = 10_000
     when_full: Literal["wait", "raise"] = "wait"
+    cancel_when_caller_gone: bool = False
 
     def __post_init__(self) -> None:
         for name in ("lease", "max_stall", "undeliverable_after", "server_patience", "passivate_after"):

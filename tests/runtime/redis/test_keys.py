@@ -84,6 +84,7 @@ ALL_KEYS = [
         EVENTS.marker("1-1"),
         SHARED.worker("w-1"),
         SHARED.client_replies("c-1"),
+        SHARED.client_alive("c-1"),
     ),
 ]
 
