@@ -7,6 +7,7 @@ forked from one that has loaded everything already (multiprocessing's fork serve
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import multiprocessing
 import os
@@ -135,7 +136,8 @@ class Victim:
     def stopped(self) -> bool:
         """True once it has ended or stands still."""
         if self.alive and not self.frozen and self._pipe.poll(0):
-            self.frozen = self._pipe.recv() == "frozen"
+            with contextlib.suppress(EOFError):  # it is ending, and its end of the pipe went first
+                self.frozen = self._pipe.recv() == "frozen"
         return self.frozen or not self.alive
 
     def thaw(self) -> None:
