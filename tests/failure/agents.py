@@ -63,9 +63,10 @@ class Noted(BaseModel):
 
 
 class Count(BaseModel):
-    """How many messages the receiver has had."""
+    """How many messages the receiver has had; or how many agents a call went through, and in which processes."""
 
     count: int
+    pids: list[int] = []
 
 
 class Recorder(RoutedAgent):
@@ -186,10 +187,10 @@ class Hopper(Recorder):
             await asyncio.sleep(message.pause)
         if not message.to:
             await asyncio.sleep(message.last)
-            return Count(count=1)
+            return Count(count=1, pids=[os.getpid()])
         rest = Hop(to=message.to[1:], pause=message.pause, last=message.last)
         answer: Count = await self.send_message(rest, AgentId("hopper", message.to[0]))
-        return Count(count=answer.count + 1)
+        return Count(count=answer.count + 1, pids=[os.getpid(), *answer.pids])
 
 
 class Passer(Recorder):

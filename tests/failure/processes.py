@@ -78,6 +78,12 @@ class Worker:
         self.process.wait(10)
         return moment
 
+    def terminate(self) -> float:
+        """SIGTERM; returns the moment (monotonic seconds)."""
+        moment = time.monotonic()
+        self.process.send_signal(signal.SIGTERM)
+        return moment
+
     def freeze(self) -> None:
         """SIGSTOP."""
         self.process.send_signal(signal.SIGSTOP)

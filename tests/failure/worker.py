@@ -1,7 +1,7 @@
 """A worker process of these tests: `python -m tests.failure.worker URL NAMESPACE SETUP,SETUP [NAME=NUMBER…]`.
 
-Says "ready" on its standard output when it takes messages. Ends in order when its standard input ends, so
-none outlives the tests.
+Says "ready" on its standard output when it takes messages. Ends in order on SIGTERM, and when its standard input
+ends, so none outlives the tests.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import signal
 import sys
 
 from stagebell import RedisRuntime
@@ -26,8 +27,17 @@ async def main(url: str, namespace: str, setups: str, *options: str) -> None:
         await SETUPS[name](runtime)
     await runtime.start()
     print("ready", flush=True)
-    await asyncio.to_thread(sys.stdin.read)
+    await told_to_stop()
     await runtime.close()
+
+
+async def told_to_stop() -> None:
+    """Wait for SIGTERM, or the end of the standard input, on which nothing ever comes."""
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    loop.add_reader(sys.stdin, stop.set)
+    await stop.wait()
+    loop.remove_reader(sys.stdin)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import asyncio
 import logging
 from asyncio import AbstractEventLoop, CancelledError, Future, Task
 from collections import deque
-from collections.abc import Awaitable, Coroutine, Iterable
+from collections.abc import Awaitable, Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -45,6 +45,7 @@ class Dispatcher:
         self.open: dict[Turn, None] = {}
         self.retiring = Retiring(self.open)
         self.started = False
+        self._pumps = False
         self._accepting = True  # before the first start messages wait; after a stop they are refused
         self._performer = performer
         self._ready: deque[Activation] = deque()
@@ -62,10 +63,10 @@ class Dispatcher:
 
     def enqueue(self, activation: Activation, entry: Entry, *, first: bool = False) -> None:
         """Let a message wait in an agent's mailbox (`first`: before all others) until the agent may take it."""
-        if not self._accepting:
-            self._performer.discard(
-                entry, RuntimeNotRunning(f"the runtime is stopped, {activation.id} takes no messages")
-            )
+        # After a stop open turns have some time left; what a server sends into one of them may be what it waits for.
+        if not self._accepting and (entry.receipt is None or not activation.has_nested(entry)):
+            stopped = RuntimeNotRunning(f"the runtime is stopped, {activation.id} takes no messages")
+            self._performer.discard(entry, stopped)
             return
         was_empty = not activation.mailbox
         activation.push(entry, first=first)
@@ -102,7 +103,7 @@ class Dispatcher:
 
     def start(self) -> None:
         """Start turns from now on."""
-        self.started = self._accepting = True
+        self.started = self._accepting = self._pumps = True
         self._wake()
 
     def stop(self) -> None:
@@ -112,9 +113,8 @@ class Dispatcher:
             for entry in list(activation.mailbox or ()):
                 activation.remove(entry)
                 self.queued -= 1
-                self._performer.discard(
-                    entry, RuntimeNotRunning("the runtime was stopped before the message was handled")
-                )
+                stopped = RuntimeNotRunning("the runtime was stopped before the message was handled")
+                self._performer.discard(entry, stopped)
             activation.mailbox = None
         self._performer.catalog.later.end(RuntimeNotRunning("the runtime was stopped before the call was answered"))
         self._ready.clear()
@@ -139,17 +139,17 @@ class Dispatcher:
     def _wake(self) -> None:
         if self._arrival is not None and not self._arrival.done():
             self._arrival.set_result(None)
-        if self.started and self._pump is None and self._ready:
+        if self._pumps and self._pump is None and self._ready:
             self._pump = self.spawn(self._run_ready())
 
     async def _run_ready(self) -> None:
         me = asyncio.current_task()
         ready = self._ready
         try:
-            while (ready or self.limit.let_on()) and self.started:
+            while (ready or self.limit.let_on()) and self._pumps:
                 watched = self._performer.watched
                 for _ in range(_TURNS_BETWEEN_YIELDS):
-                    if not ready or not self.started:
+                    if not ready or not self._pumps:
                         break
                     activation = ready.popleft()
                     if self.limit.reached and self.limit.holds_back(activation):
@@ -339,17 +339,20 @@ class Dispatcher:
 
     async def settle(self, grace: float) -> None:
         """Give open turns `grace` seconds to end, then cancel those that have not."""
-        mine = current_turn.get()  # a handler that stops its runtime, and those who await it, cannot end before
-        turns = [turn for turn in self.open if mine is None or not mine.descends_from(turn)]
-        await self._await_end(turns, grace)
-        for turn in turns:
+        await self._await_end(grace)
+        for turn in self._others():
             self.cancel(turn)
-        await self._await_end(turns, self.grace * 2)
+        await self._await_end(self.grace * 2)
 
-    async def _await_end(self, turns: Iterable[Turn], seconds: float) -> None:
+    def _others(self) -> list[Turn]:
+        """The open turns that can end: not a handler that stops its runtime, nor those who await it."""
+        mine = current_turn.get()
+        return [turn for turn in self.open if not turn.closed and (mine is None or not mine.descends_from(turn))]
+
+    async def _await_end(self, seconds: float) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while any(not turn.closed for turn in turns):
+                while self._others():
                     self._ended.clear()
                     await self._ended.wait()
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from autogen_core import AgentId
 
-from stagebell.errors import DeadLettered, NonDeterministicReplay, ServerError, ServerRefused
+from stagebell.errors import ServerError, ServerRefused
 from stagebell.messages.envelope import Envelope
 from stagebell.runtime.engine.activation import Activation
 from stagebell.runtime.engine.clock import Alarm
@@ -59,6 +59,7 @@ class TurnEnding(ABC):
         "envelope",
         "fence",
         "number",
+        "sent",
         "turn",
         "turn_id",
     )
@@ -86,6 +87,7 @@ class TurnEnding(ABC):
         self._stored: Stored | None = None
         self._version: int | None = None
         self._closed = False
+        self.sent = False
         self._deadline_alarm: Alarm | None = None
         self._registry_version: int | None = None
         self.number = 0
@@ -173,6 +175,7 @@ class TurnEnding(ABC):
         """Send the commit; from now on replies to calls that tasks of the turn have open come to the process."""
         if self._outbox is not None:
             self._registry_version = self._services.commit_order.left()
+        self.sent = True
         self._services.link.run(self._ask_commit, self._on_end)
         self._count_below(1)  # at once: should it be refused, what the turn below sends after it must be, too
         self._hand_over_calls()
@@ -190,6 +193,16 @@ class TurnEnding(ABC):
     @abstractmethod
     async def fail(self, turn: Turn, error: BaseException) -> None:
         """The handler raised, or what it did cannot be committed."""
+        ...
+
+    @abstractmethod
+    def forget(self) -> None:
+        """Nothing of this message will be committed here."""
+        ...
+
+    @abstractmethod
+    def lost_its_ground(self, *, fenced: bool) -> None:
+        """The server knows of no such turn."""
         ...
 
     # -- the answer
@@ -226,6 +239,7 @@ class TurnEnding(ABC):
         if version is not None:
             self._services.commit_order.answered(version)
             if isinstance(outcome, EndReply) and outcome.status == "STALE_REGISTRY":
+                self.sent = False
                 self._count_below(-1)
                 self._services.commit_order.wait(self, refused=version)
                 return
@@ -239,14 +253,13 @@ class TurnEnding(ABC):
                 if self._outbox is not None:
                     self._outbox.deliver_here()
             case "DUP":
+                self._partition.leave(self.fence.entry_id)
                 self._settled()
                 self._forget_agent()
                 if self._nested is not None:
-                    self._partition.start_over()
-            case "FENCED":
-                self._services.on_lost(self._partition)
-            case "STALE":
-                self._partition.start_over()
+                    self.lost_its_ground(fenced=False)
+            case "FENCED" | "STALE":
+                self.lost_its_ground(fenced=outcome.status == "FENCED")
             case _:
                 self._refused(outcome)
 
@@ -298,6 +311,7 @@ class TurnEnding(ABC):
     def _not_settled(self, error: BaseException) -> None:
         self.abandoned = True
         self._stop_alarm()
+        self._partition.leave(self.fence.entry_id)
         self._give_calls_up()
         if not self._services.stopping:
             logger.error("the turn of %s for message %s was not committed: %s", self.agent, self.envelope.id, error)
@@ -321,7 +335,7 @@ class TurnEnding(ABC):
             bare: tell the caller and touch no other key, since one of them is spoilt.
             drops: when nobody waits and there is no reason for a dead letter, let it go.
         """
-        self._closed = True
+        self._closed = self.sent = True
         waits = bool(self._reply_to.mode)
         if not (waits or dead_letter or drops):
             dead_letter = reason_text(error)
@@ -353,17 +367,17 @@ class TurnEnding(ABC):
         match outcome.status:
             case "OK" | "DUP":
                 self._stop_alarm()
+                if outcome.status == "DUP":
+                    self._partition.leave(self.fence.entry_id)
                 self._partition.done(self.fence.entry_id)
                 self._calls_no_more()
                 self._hand_over_calls()
                 if self._below is not None and outcome.status == "DUP":
-                    self._partition.start_over()
+                    self.lost_its_ground(fenced=False)
                 elif self._below is not None:
                     self._below.saved(max(0, outcome.parent_savepoints - self._below.known_savepoints))
-            case "FENCED":
-                self._services.on_lost(self._partition)
-            case "STALE":
-                self._partition.start_over()
+            case "FENCED" | "STALE":
+                self.lost_its_ground(fenced=outcome.status == "FENCED")
             case "BADKEY" if told is not None and self._reply_to.mode:
                 logger.error("%s: key %s has a wrong type, its caller is told and no more", self.agent, outcome.detail)
                 self.set_aside(told, has_state=False, bare=True)
@@ -375,21 +389,6 @@ class TurnEnding(ABC):
                     outcome.status,
                     outcome.detail,
                 )
-
-    def pass_over(self) -> None:
-        """Consume a publish that the agent does not handle."""
-        self._closed = True
-        self._services.link.run(lambda scripts: scripts.commit(self.fence, version=None), self._on_failed)
-
-    def not_deterministic(self, k: str) -> NonDeterministicReplay:
-        """The error of a turn that ran again and made another call in this place."""
-        return NonDeterministicReplay(self.agent, k)
-
-    def give_up(self, attempts: int) -> None:
-        """Set a message aside that has killed its worker again and again."""
-        reason = f"crashed: the worker that ran it died {attempts} times"
-        error = DeadLettered(self.agent, self.envelope.id, reason)
-        self.set_aside(error, has_state=self._class_keeps_state, dead_letter=reason)
 
     @property
     def _class_keeps_state(self) -> bool:

@@ -75,7 +75,7 @@ class Ends:
 
     def hear(self, wanted: EndWanted) -> None:
         """Somebody wants a message to be ended."""
-        if not self._partition.owned:
+        if not self._partition.owned and not self._partition.open_turns:
             return
         message = self._partition.pending.get(wanted.entry_id)
         if message is None and self._partition.has_consumed(wanted.entry_id):

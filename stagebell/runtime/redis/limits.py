@@ -12,7 +12,7 @@ import logging
 from abc import abstractmethod
 from asyncio import CancelledError
 
-from stagebell.errors import DeadlineExceeded
+from stagebell.errors import DeadLettered, DeadlineExceeded, NonDeterministicReplay
 from stagebell.runtime.engine.turn import Entry
 from stagebell.runtime.redis.endings import TurnEnding
 
@@ -62,6 +62,21 @@ class LimitedTurn(TurnEnding):
             return  # what is bound to its process finishes the publishes that it has begun
         self._ended_by = why
         dispatcher.cancel(turn)
+
+    def give_up(self, attempts: int) -> None:
+        """Set a message aside that has killed its worker again and again."""
+        reason = f"crashed: the worker that ran it died {attempts} times"
+        error = DeadLettered(self.agent, self.envelope.id, reason)
+        self.set_aside(error, has_state=self._class_keeps_state, dead_letter=reason)
+
+    def pass_over(self) -> None:
+        """Consume a publish that the agent does not handle."""
+        self._closed = self.sent = True
+        self._services.link.run(lambda scripts: scripts.commit(self.fence, version=None), self._on_failed)
+
+    def not_deterministic(self, k: str) -> NonDeterministicReplay:
+        """The error of a turn that ran again and made another call in this place."""
+        return NonDeterministicReplay(self.agent, k)
 
     @abstractmethod
     def stop_waiting(self) -> bool:

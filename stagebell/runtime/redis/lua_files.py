@@ -15,6 +15,7 @@ NAMES = (
     "beat",
     "begin",
     "break_hold",
+    "drop_hold",
     "call",
     "claim_type",
     "commit",

@@ -27,6 +27,7 @@ _WRONG_TYPE = "WRONGTYPE"
 class Member:
     """A worker as it describes itself; `age_ms` is the time since its last beat.
 
+    One that is `stopping` ends the turns that it has open and takes nothing more.
     `paused` are agents whose messages wait for a newer program, with the number of these messages.
     """
 
@@ -36,6 +37,7 @@ class Member:
     host: str
     pid: int
     started_ms: int
+    stopping: bool = False
     paused: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
@@ -49,6 +51,8 @@ class Membership:
         self._missing_since: dict[str, float] = {}
         self._spoilt: set[str] = set()
         self.own_types: set[str] = set()
+        self._stopping: set[str] = set()
+        self.alive: frozenset[str] | None = None
         self.members: list[Member] = []
         self.silent: list[str] = []
 
@@ -61,7 +65,8 @@ class Membership:
         names = [name.decode("utf-8", "backslashreplace") for name in beats[::2]]
         ages = {name: now - int(float(beat)) for name, beat in zip(names, beats[1::2], strict=True) if _finite(beat)}
         alive = [name for name, age in ages.items() if age <= self._timeout_ms]
-        self.silent = [name for name in ages if name not in alive]
+        self.alive = frozenset(alive)
+        self.silent = [name for name in ages if name not in self.alive]
         described = await asyncio.gather(*(self._read("HGETALL", self._keys.worker(name)) for name in alive))
         self.members = [_member(name, ages[name], flat) for name, flat in zip(alive, described, strict=True) if flat]
 
@@ -79,24 +84,35 @@ class Membership:
         return found
 
     def hosts(self, agent_type: str) -> list[str]:
-        """The workers that host an agent type, in the same order everywhere."""
-        return sorted(member.name for member in self.members if agent_type in member.types)
+        """The workers that take messages of an agent type, in the same order everywhere."""
+        hosts = [member for member in self.members if agent_type in member.types and not member.stopping]
+        return sorted(member.name for member in hosts if member.name not in self._stopping)
+
+    def note_stopping(self, worker: str) -> None:
+        """A worker was heard to stop, before it could be read."""
+        self._stopping = {name for name in self._stopping if not self.is_gone(name)} | {worker}
+
+    def is_gone(self, worker: str) -> bool:
+        """True when a worker is known to have ended, or to have been silent for too long."""
+        return self.alive is not None and worker not in self.alive
 
     def missing_for(self, agent_type: str) -> float:
         """For how many seconds nobody has hosted an agent type, as seen by this process; 0.0 when somebody does."""
         now = asyncio.get_running_loop().time()
-        if agent_type in self.own_types or self.hosts(agent_type):
+        # A worker that is stopping counts: what waits for it may run there at this moment.
+        if agent_type in self.own_types or any(agent_type in member.types for member in self.members):
             self._missing_since.pop(agent_type, None)
             return 0.0
         return now - self._missing_since.setdefault(agent_type, now)
 
 
 def describe_member(
-    types: list[str], host: str, pid: int, started_ms: int, paused: Mapping[str, int]
+    types: list[str], host: str, pid: int, started_ms: int, paused: Mapping[str, int], *, stopping: bool
 ) -> dict[str, str]:
     """What a worker says of itself, as stored; `paused` are agents with the number of messages that wait for them."""
     told = {"types": json.dumps(types), "host": host, "pid": str(pid), "started": str(started_ms)}
-    return {**told, "paused": json.dumps(paused)}
+    told["paused"] = json.dumps(paused)
+    return {**told, "stopping": "1"} if stopping else told
 
 
 def _member(name: str, age_ms: int, flat: list[bytes]) -> Member:
@@ -110,6 +126,7 @@ def _member(name: str, age_ms: int, flat: list[bytes]) -> Member:
         fields.get("host", "?"),
         _number(fields, "pid"),
         _number(fields, "started"),
+        fields.get("stopping") == "1",
         _paused(fields.get("paused", "{}")),
     )
 

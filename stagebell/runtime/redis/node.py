@@ -43,6 +43,7 @@ logger = logging.getLogger("stagebell")
 
 _IDLE_LOOK = 0.02
 _MOST_PAUSED = 100  # agents that a worker names
+_LAST_ANSWERS = 2.0  # seconds in which the server should have answered the commits of the last turns
 
 
 class Node:
@@ -94,6 +95,7 @@ class Node:
         self._started_ms = clock.now_ms()
         self._announced: set[str] = set()
         self._hosts = False
+        self._handing_over: asyncio.Future[None] | None = None
         self._highest_version = 0
         self._told_paused: dict[str, int] = {}
         self.on_forgotten: Callable[[], Coroutine[Any, Any, None]] | None = None
@@ -107,7 +109,8 @@ class Node:
         self.services.find_circles = self.inquiries.ask_at_once
         self._receiver.on_inquiry = self.inquiries.hear
         self._receiver.on_due = self._due_timers.heard
-        self._receiver.on_free = lambda tag, by_stop: self._ownership.given_up(tag, by_stop=by_stop)
+        self._receiver.on_free = self._ownership.given_up
+        self._receiver.on_freed = self._ownership.held_elsewhere.freed
         self.client.ears.add(Stream(self._process.bell, self._receiver.hear, trim=True))
         self.client.link.on_restored.append(self._restored)
         self._leases.start(self._description())
@@ -128,11 +131,12 @@ class Node:
         for partition in self.services.partitions.values():
             partition.drain()
 
-    async def release_idle(self) -> None:
-        """Give up, until cancelled, whatever no open turn needs any more."""
-        while True:
-            await self._ownership.release_idle()
-            await asyncio.sleep(_IDLE_LOOK)
+    def hand_over(self) -> None:
+        """Give all partitions to others; turns that are open go on here, for as long as a stop lets them."""
+        self._leases.describe(self._description())
+        settings = self.services.settings
+        seconds = settings.stop_grace + 2 * self.services.dispatcher.grace + settings.lease
+        self._handing_over = asyncio.ensure_future(self._ownership.hand_over(int(seconds * 1000)))
 
     async def close(self, *, abrupt: bool = False) -> None:
         """Give everything up and disconnect."""
@@ -142,6 +146,9 @@ class Node:
         if not abrupt and self.client.link.connected:
             try:
                 async with asyncio.timeout(self.services.settings.stop_grace + 1.0):
+                    if self._handing_over is not None:
+                        await self._handing_over
+                    await self._ownership.held_here.finish(_LAST_ANSWERS)
                     await self._ownership.stop()
                     await self.bound.withdraw()
                     await self.client.link.ask("DEL", self._process.own, self._process.due, self._process.timed)
@@ -287,7 +294,9 @@ class Node:
     def _description(self) -> dict[str, str]:
         types = sorted(self.client.membership.own_types)
         paused = {agent: held.waiting for agent, held in islice(self._paused().items(), _MOST_PAUSED)}
-        return describe_member(types, platform.node(), os.getpid(), self._started_ms, paused)
+        return describe_member(
+            types, platform.node(), os.getpid(), self._started_ms, paused, stopping=self.services.stopping
+        )
 
     def _paused(self) -> dict[str, Held]:
         """The agents here that wait for a newer program."""

@@ -2,15 +2,15 @@
 
     free or expired ──acquire──▶ owned ──lease lost──▶ forgotten
                                    │
-                                   └─ more than our share: drain ──▶ release
+                                   └─ more than our share, or stop: release; turns that are open go on (`held_here`)
 
 What holds at all times
     - The lease only says who should work; the token that came with it is the fence, and every effect is checked
       against it in the server.
     - A partition whose owner is not heard of is taken when its lease ends, by whoever asks first. A free one is taken
       by a worker that has less than its share (partitions / workers that host the type, rounded up).
-    - A partition is given up when its agents have nothing to do, and never while an agent is in memory that cannot be
-      moved because it saves no state.
+    - A partition is given up whether its agents have something to do or not: turns that are open are ended here under
+      holds. But never while an agent is in memory that cannot be moved because it saves no state.
 """
 
 from __future__ import annotations
@@ -20,11 +20,15 @@ import logging
 import math
 import random
 from asyncio import Task
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from uuid import uuid4
 from zlib import crc32
 
+from stagebell.runtime.engine.activation import Activation
 from stagebell.runtime.engine.catalog import HostedType
+from stagebell.runtime.redis.held_elsewhere import HeldElsewhere
+from stagebell.runtime.redis.held_here import HeldHere, agents_not_held
 from stagebell.runtime.redis.keys import LeasedKeys, NamespaceKeys
 from stagebell.runtime.redis.lease_thread import LeaseKeeper
 from stagebell.runtime.redis.membership import Membership
@@ -38,7 +42,7 @@ logger = logging.getLogger("stagebell")
 _TICK = 0.2
 _SOON = 0.005
 _PATIENCE = 1.0
-_DRAIN = 0.5
+_WHILE_ALIVE_MS = 24 * 3_600_000  # the hold of a worker that ends is broken anyway
 
 Make = Callable[[str, LeasedKeys], Owned]
 
@@ -54,6 +58,9 @@ class Ownership:
         self._leases = leases
         self._membership = membership
         self._accept = accept
+        self.held_here = HeldHere(services)
+        self.held_elsewhere = HeldElsewhere(services, membership)
+        self._wake = asyncio.Event()
         self._next_try: dict[str, float] = {}
         self._claiming: set[str] = set()
         self.hosted: dict[str, HostedType] = {}
@@ -61,7 +68,7 @@ class Ownership:
         self._task: Task[None] | None = None
         self._moves: set[str] = set()
         self._lost_tags: list[str] = []
-        self._next_move = 0.0
+        self._next_move: dict[str, float] = {}
 
     # -- what this worker is for
 
@@ -86,21 +93,37 @@ class Ownership:
             await asyncio.gather(self._task, return_exceptions=True)
         await self._let_go(list(self._services.partitions.values()))
 
-    async def release_idle(self) -> None:
-        """The runtime stops: give up what no open turn needs, so that others answer what open turns wait for."""
-        await self._let_go([owned for owned in self._services.partitions.values() if not owned.busy])
+    async def hand_over(self, hold_ms: int) -> None:
+        """The runtime stops: give everything up at once. Turns that are open go on under their holds.
+
+        The inbox of this process is kept while messages of its process-bound agents are in memory: nobody else could
+        run them.
+        """
+        partitions = list(self._services.partitions.values())
+        shared = [each for each in partitions if isinstance(each, Partition) and each.keys.tag not in self._extra]
+        rest = [each for each in partitions if each not in shared and not each.busy]
+        await asyncio.gather(self._let_go(rest), *(self._release_held(each, hold_ms) for each in shared))
+
+    def _release_held(
+        self, partition: Partition, hold_ms: int, done_with: Callable[[Activation], None] = lambda activation: None
+    ) -> Awaitable[None]:
+        turns = partition.hand_over()
+        self.held_here.add(partition, done_with)
+        return self._release(partition, turns, hold_ms)
 
     async def _let_go(self, partitions: list[Owned]) -> None:
         for partition in partitions:
             partition.let_go()
         await asyncio.gather(*(self._release(partition) for partition in partitions))
 
-    def given_up(self, tag: str, *, by_stop: bool) -> None:
-        """Somebody gave this up: since it stops, then anybody may take it; or since it had more than its share."""
-        if by_stop:
+    def given_up(self, tag: str, stopping: str) -> None:
+        """Somebody gave this up: the worker that is `stopping`, then anybody may take it; or who had too many ("")."""
+        if stopping:
+            self._membership.note_stopping(stopping)
             self._next_try[tag] = asyncio.get_running_loop().time()
         else:
             self._next_try.pop(tag, None)
+        self._wake.set()
 
     def owns(self, keys: LeasedKeys) -> Owned | None:
         """The partition of these keys, when it is ours."""
@@ -115,7 +138,10 @@ class Ownership:
                 self._give_up_surplus()
             except Exception as error:  # the server is away, or answers nonsense: claiming goes on when it is back
                 logger.debug("claiming is interrupted: %s", error)
-            await asyncio.sleep(_TICK)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_TICK):
+                    await self._wake.wait()
+            self._wake.clear()
 
     async def _claim_all(self) -> None:
         await asyncio.gather(
@@ -164,8 +190,15 @@ class Ownership:
                 self._next_try[tag] = loop.time() + answer.remaining_ms / 1000 + _SOON
             else:
                 await self._own(keys, answer, make)
+                await self._give_back_late(tag)
         finally:
             self._claiming.discard(tag)
+
+    async def _give_back_late(self, tag: str) -> None:
+        """The runtime was stopped since this was asked for, and has given up all the rest."""
+        owned = self._services.partitions.get(tag)
+        if self._services.stopping and owned is not None:
+            await self._let_go([owned])
 
     async def _own(self, keys: LeasedKeys, grant: Grant, make: Make) -> None:
         self._next_try.pop(keys.tag, None)
@@ -177,6 +210,9 @@ class Ownership:
         if isinstance(partition, Partition):
             await partition.ends.take_over()
         self._services.partitions[keys.tag] = partition
+        if isinstance(partition, Partition):
+            partition.held.update(grant.held)
+            self.held_elsewhere.watch(partition)
         partition.read()
 
     def _make(self, token: str, keys: LeasedKeys) -> Partition:
@@ -215,63 +251,67 @@ class Ownership:
 
     def _give_up_surplus(self) -> None:
         """Give up, one at a time for each type, what is more than our share; others wait for it."""
-        if asyncio.get_running_loop().time() < self._next_move:
-            return
+        now = asyncio.get_running_loop().time()
         for name in self.hosted:
             entry = self._services.directory.types.get(name)
             owned = self._owned_of(name) if entry is not None else []
-            moving = any(partition.keys.tag in self._moves for partition in owned)
+            moving = now < self._next_move.get(name, 0.0) or any(each.keys.tag in self._moves for each in owned)
             if entry is None or moving or len(owned) <= self._share(name, entry.partitions):
                 continue
             idle_first = sorted(owned, key=lambda partition: (partition.busy, random.random()))
             movable = next((partition for partition in idle_first if _can_move(partition)), None)
             if movable is not None:
+                self._next_move[name] = now + _TICK
                 self._moves.add(movable.keys.tag)
-                self._services.dispatcher.spawn(self._hand_over(movable))
+                self._services.dispatcher.spawn(self._move(movable))
 
     def _owned_of(self, name: str) -> list[Partition]:
         head = f"{self._namespace}:{name}:"
         partitions = self._services.partitions.items()
         return [owned for tag, owned in partitions if tag.startswith(head) and isinstance(owned, Partition)]
 
-    async def _hand_over(self, partition: Partition) -> None:
+    async def _move(self, partition: Partition) -> None:
+        passivation = self._services.passivation
         try:
             partition.drain()
-            await _emptied(partition)
-            if partition.busy:  # perhaps a turn waits for a message in the very inbox that is not read now
-                self._next_move = asyncio.get_running_loop().time() + _PATIENCE
-                partition.resume()
-            if partition.busy or not partition.owned or self._services.stopping:
+            await passivation.close_all([activation for activation in partition.agents.values() if activation.idle])
+            if not partition.owned or self._services.stopping:
                 return
-            await self._services.passivation.close_all(partition.agents.values())
-            partition.lose()
             self._next_try[partition.keys.tag] = asyncio.get_running_loop().time() + _PATIENCE
-            await self._release(partition)
+            released = self._release_held(partition, _WHILE_ALIVE_MS, passivation.leave)
+            for activation in agents_not_held(partition):
+                passivation.leave(activation)
+            await released
         finally:
             self._moves.discard(partition.keys.tag)
 
-    async def _release(self, partition: Owned) -> None:
+    def _release(self, partition: Owned, turns: Sequence[tuple[str, str]] = (), hold_ms: int = 0) -> Awaitable[None]:
         self._forget(partition)
-        await self._services.link.submit(
-            lambda scripts: scripts.release(partition.keys, token=partition.token, hold_ms=0)
+        # Asked before anything else can be: what turns commit from now on they commit under their holds.
+        released = self._services.link.submit(
+            lambda scripts: scripts.release(partition.keys, token=partition.token, hold_ms=hold_ms, turns=turns)
         )
-        self._tell_hosts(partition.keys.tag)
+        return self._tell_hosts_when(released, partition.keys.tag)
+
+    async def _tell_hosts_when(self, released: Awaitable[bool], tag: str) -> None:
+        await released
+        self._tell_hosts(tag)
 
     def _tell_hosts(self, tag: str) -> None:
         head = NamespaceKeys(self._namespace).bell_head
-        for worker in self._membership.hosts(tag.rpartition(":")[0].rpartition(":")[2]):
+        for worker in self._heirs(tag):
             if worker != self._services.worker:
                 bell = f"{head}{worker}}}:bell"
                 why = "stop" if self._services.stopping else "share"
-                self._services.link.tell("XADD", bell, "MAXLEN", "~", "10000", "*", "k", "free", "p", tag, "w", why)
+                fields = "k", "free", "p", tag, "w", why, "o", self._services.worker
+                self._services.link.tell("XADD", bell, "MAXLEN", "~", "10000", "*", *fields)
                 self._services.link.tell("PEXPIRE", bell, "3600000")  # its worker may have died
 
-
-async def _emptied(partition: Partition) -> None:
-    """Wait until nothing of a partition is in memory, but not for long."""
-    end = asyncio.get_running_loop().time() + _DRAIN
-    while partition.busy and partition.owned and asyncio.get_running_loop().time() < end:
-        await asyncio.sleep(_SOON)
+    def _heirs(self, tag: str) -> list[str]:
+        """The workers that may take a partition: those of its type, or all for what is leased as one piece."""
+        if tag in self._extra:
+            return [member.name for member in self._membership.members if member.types and not member.stopping]
+        return self._membership.hosts(tag.rpartition(":")[0].rpartition(":")[2])
 
 
 def _can_move(partition: Partition) -> bool:

@@ -7,6 +7,10 @@ What holds at all times
       it is missing, which its `q` (the entry before it) tells; else the inbox is read.
     - At most `credit` messages are in memory; the rest is read when half of them are done. What must not wait for that
       is read early (`lookahead`), and passed over when its place in the inbox comes.
+    - Messages of an agent whose turn goes on at a former owner (`held`) wait here unread: nothing of them could be
+      settled before its hold is over (see `held_elsewhere`).
+    - After `hand_over` nothing more is read. Turns that are open go on under their holds, each for itself: when the
+      server refuses one, the others are none the worse (see `held_here`).
 """
 
 from __future__ import annotations
@@ -23,6 +27,8 @@ from stagebell.runtime.redis.holding import Holding
 from stagebell.runtime.redis.keys import LeasedKeys
 from stagebell.runtime.redis.link import Link
 from stagebell.runtime.redis.lookahead import EntryId, LookAhead, after, is_call, may_be_call, parse_entry_id
+from stagebell.runtime.redis.parked import Parked
+from stagebell.runtime.redis.requests import Turn
 from stagebell.runtime.redis.results import InboxEntry
 
 logger = logging.getLogger("stagebell")
@@ -53,6 +59,11 @@ class Incoming(Protocol):
 
     def let_go(self) -> bool:
         """Leave memory for a while, unless its turn has started or somebody's turn waits for it; True when it did."""
+        ...
+
+    @property
+    def held_turn(self) -> tuple[str, str] | None:
+        """Agent and turn id, when its turn is open and needs a hold (one that another turn awaits needs none)."""
         ...
 
 
@@ -111,6 +122,9 @@ class Partition:
         self.draining = False
         self.careful = False  # what is in the inbox now may have killed its former owner
         self.ends = Ends(link, self)
+        self.held: set[str] = set()
+        self.open_turns: dict[str, tuple[str, str]] = {}  # after a release, by entry id: agent and turn id
+        self.on_hold_over: Callable[[str], None] = lambda agent: None
         self._link = link
         self._accept = accept
         self._leave = leave
@@ -183,8 +197,23 @@ class Partition:
         message = self.pending.pop(entry_id, None)
         if self.ends.wanted and message is not None:
             self.ends.consumed(message)
+        if self.open_turns:
+            self._hold_over(entry_id)
         if self._more and self._taken <= self.credit // 2:
             self._read_on()
+
+    def leave(self, entry_id: str) -> None:
+        """A message will not be consumed here."""
+        self.pending.pop(entry_id, None)
+        if entry_id in self.open_turns:
+            agent, turn_id = self.open_turns[entry_id]
+            turn = Turn(self.keys, self.token, agent, entry_id, turn_id)
+            self._link.run(lambda scripts: scripts.drop_hold(turn), self._dropped)
+            self._hold_over(entry_id)
+
+    def _dropped(self, outcome: bool | BaseException) -> None:
+        if isinstance(outcome, BaseException):  # whoever owns the agent now waits until the hold's time is over
+            logger.debug("a hold of %s could not be given up: %s", self.keys.tag, outcome)
 
     def _read_on(self) -> None:
         if self._reading or not self.owned or self.draining or self.full:
@@ -229,16 +258,23 @@ class Partition:
 
     def take_early(self, entry: InboxEntry) -> None:
         """Hand a message on that lies beyond the credit."""
-        self._hand_on(*entry)
+        self._park_or_take(*entry)
 
     def _take(self, entry_id: str, id: EntryId, turn_id: str, agent: str, envelope: bytes) -> None:
         self.last = id
         if self._stays(agent, envelope):
             self.holding.of(agent).ids[entry_id] = None
         else:
-            self._hand_on(entry_id, turn_id, agent, envelope)
+            self._park_or_take(entry_id, turn_id, agent, envelope)
 
-    def _hand_on(self, entry_id: str, turn_id: str, agent: str, envelope: bytes) -> None:
+    def _park_or_take(self, entry_id: str, turn_id: str, agent: str, envelope: bytes) -> None:
+        if agent in self.held:
+            self.pending[entry_id] = Parked(self, entry_id, turn_id, agent, envelope)
+        else:
+            self.take(entry_id, turn_id, agent, envelope)
+
+    def take(self, entry_id: str, turn_id: str, agent: str, envelope: bytes) -> None:
+        """Hand a message on."""
         self.pending[entry_id] = message = self._accept(self, entry_id, turn_id, agent, envelope)
         if self.ends.wanted:
             self.ends.taken(message, entry_id)
@@ -317,10 +353,9 @@ class Partition:
 
     def start_over(self) -> None:
         """Forget what is in memory and read the inbox again; the token stays."""
+        if not self.owned:
+            return
         self._forget_pending()
-        self._read_again()
-
-    def _read_again(self) -> None:
         self.generation += 1
         self.last, self._more = (0, 0), True
         self._ahead.start_over()
@@ -334,11 +369,6 @@ class Partition:
         for message in list(self.pending.values()):
             message.forget_unless_started()
 
-    def resume(self) -> None:
-        """End a drain, and read again what was let go."""
-        self.draining = False
-        self._read_again()
-
     def lose(self) -> None:
         """The partition belongs to another worker now, which runs its agents: here they would be loaded anew."""
         self.owned = False
@@ -346,6 +376,20 @@ class Partition:
         agents, self.agents = self.agents, {}
         for activation in agents.values():
             self._leave(activation)
+
+    def hand_over(self) -> list[tuple[str, str]]:
+        """Another worker may have it; open turns go on here. Returns those that need a hold: agent and turn id."""
+        self.drain()
+        self.owned = False
+        for entry_id, message in self.pending.items():
+            if (turn := message.held_turn) is not None:
+                self.open_turns[entry_id] = turn
+        return list(self.open_turns.values())
+
+    def _hold_over(self, entry_id: str) -> None:
+        agent, _ = self.open_turns.pop(entry_id, ("", ""))
+        if agent and all(agent != other for other, _ in self.open_turns.values()):
+            self.on_hold_over(agent)
 
     def let_go(self) -> None:
         """The runtime stops. Its agents stay in memory until it is closed."""

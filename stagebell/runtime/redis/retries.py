@@ -70,7 +70,9 @@ class RetriedTurn(LimitedTurn):
 
     def _on_counted(self, outcome: RetryReply | BaseException, turn: Turn, error: BaseException, policy: Retry) -> None:
         if isinstance(outcome, RetryReply) and outcome.status == "OK" and outcome.failures < policy.attempts:
-            if not self.abandoned and self._wait_for_next(turn, error, policy, outcome.failures + 1):
+            if not self._partition.owned:
+                self.forget()  # the next attempt is the new owner's
+            elif not self.abandoned and self._wait_for_next(turn, error, policy, outcome.failures + 1):
                 return
         elif not self.abandoned:
             self._cannot_try_again(outcome, turn, error)
@@ -83,11 +85,8 @@ class RetriedTurn(LimitedTurn):
         match outcome.status:
             case "OK":
                 self.fail_finally(turn, error)
-            case "FENCED":
-                self._services.on_lost(self._partition)
-            case "DUP":
-                self._partition.done(self.fence.entry_id)
-                self._partition.start_over()  # the input is gone and we did not consume it
+            case "FENCED" | "DUP":  # or the input is gone, and we did not consume it
+                self.lost_its_ground(fenced=outcome.status == "FENCED")
             case "BADKEY":
                 logger.error("%s: key %s has a wrong type, the message is not tried again", self.agent, outcome.detail)
                 self.fail_finally(turn, error, uncounted=1)

@@ -177,10 +177,8 @@ class RedisRuntime(Scheduling):
         await self._end_of_start()
         if self._node is not node:
             return  # the start failed, and has closed it
-        releasing = asyncio.get_running_loop().create_task(node.release_idle())
+        node.hand_over()
         await self._dispatcher.settle(self._settings.stop_grace)
-        releasing.cancel()
-        await asyncio.gather(releasing, return_exceptions=True)
         self._node = None
         await node.close()
         self._release_server()

@@ -58,21 +58,33 @@ class Scripts(TurnScripts, TimerScripts):
         return self.run(results.read_flag, "EVALSHA", SHA["renew"], 1, keys.own, token, ttl_ms, now)
 
     def release(
-        self, keys: LeasedKeys, *, token: str, hold_ms: int, agents: Sequence[str] = (), now: str = ""
+        self, keys: LeasedKeys, *, token: str, hold_ms: int = 0, turns: Sequence[tuple[str, str]] = (), now: str = ""
     ) -> asyncio.Future[bool]:
-        """Give up ownership; `agents` with a running turn stay ours for `hold_ms`. False: it was not ours."""
+        """Give up ownership; `turns` (agent, turn id) that are open stay ours for `hold_ms`. False: it was not ours."""
         return self.run(
             results.read_flag,
             *("EVALSHA", SHA["release"], 2, keys.own, keys.hold),
             *(token, hold_ms, now),
-            *agents,
+            *(part for turn in turns for part in turn),
         )
 
     def break_hold(
-        self, keys: LeasedKeys, *, token: str, agent: str, now: str = ""
+        self, keys: LeasedKeys, *, token: str, agent: str, gone: bool = False, now: str = ""
     ) -> asyncio.Future[Literal[1, 0, -1]]:
-        """Free an agent whose hold is over: 1 free, 0 still held, -1 the token is not the owner's."""
-        return self.run(as_is, "EVALSHA", SHA["break_hold"], 2, keys.own, keys.hold, token, agent, now)
+        """Free an agent whose hold is over or whose holder is `gone`: 1 free, 0 still held, -1 not the owner."""
+        return self.run(
+            as_is,
+            *("EVALSHA", SHA["break_hold"], 2, keys.own, keys.hold),
+            *(token, agent, "1" if gone else "", now),
+        )
+
+    def drop_hold(self, turn: Turn) -> asyncio.Future[bool]:
+        """Give up the hold of a turn that ended without a commit. False: the agent is not held by its token."""
+        return self.run(
+            results.read_flag,
+            *("EVALSHA", SHA["drop_hold"], 2, turn.keys.own, turn.keys.hold),
+            *(turn.token, turn.agent, turn.turn_id, self.keys.bell_head),
+        )
 
     # ---- messages
 

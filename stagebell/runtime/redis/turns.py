@@ -34,6 +34,7 @@ from stagebell.messages.registry import Encoded
 from stagebell.runtime.engine.turn import Entry, Turn
 from stagebell.runtime.redis.calls import TurnCalls
 from stagebell.runtime.redis.circles import Place
+from stagebell.runtime.redis.endings import TurnEnding
 from stagebell.runtime.redis.partition import Partition
 from stagebell.runtime.redis.pausing import bar, pause
 from stagebell.runtime.redis.requests import Nested, ReplyTo
@@ -177,10 +178,7 @@ class DurableTurn(RetriedTurn):
     def _counted(self, attempts: int) -> None:
         if attempts > 0 or self._closed:
             return
-        if attempts < 0:
-            self._services.on_lost(self._partition)
-        else:
-            self._partition.start_over()  # the input is gone and we did not consume it
+        self.lost_its_ground(fenced=attempts < 0)  # or the input is gone, and we did not consume it
 
     def commit(self, turn: Turn, result: Any) -> Awaitable[None] | None:
         """The handler returned: send the commit. It has taken effect when the server says so."""
@@ -257,7 +255,7 @@ class DurableTurn(RetriedTurn):
         self.abandoned = True
         self.stop_waiting()
         self._stop_alarm()
-        self._partition.pending.pop(self.fence.entry_id, None)
+        self._partition.leave(self.fence.entry_id)
 
     # -- what the partition asks (partition.Incoming)
 
@@ -268,7 +266,7 @@ class DurableTurn(RetriedTurn):
         self.abandoned = True
         self.stop_waiting()
         self._stop_alarm()
-        self._partition.pending.pop(self.fence.entry_id, None)
+        self._partition.leave(self.fence.entry_id)
         self._calls_no_more()
         if self.turn is None:
             if self.entry is not None:
@@ -292,7 +290,17 @@ class DurableTurn(RetriedTurn):
             self._services.on_lost(self._partition)
         else:
             self._partition.start_over()
-        self.forget()
+        turn: TurnEnding | None = self
+        while turn is not None:  # forgotten with the partition, unless they go on under a hold
+            turn.forget()
+            turn = turn._parent
+
+    @property
+    def held_turn(self) -> tuple[str, str] | None:
+        """Agent and turn id, when a release of the partition must leave a hold for this turn."""
+        if self.turn is None or self.turn.below is not None or self.abandoned or self.sent:
+            return None
+        return self.fence.agent, self.turn_id
 
     def forget_unless_started(self) -> None:
         """The same, for a message whose turn has not started."""

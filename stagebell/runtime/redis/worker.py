@@ -39,7 +39,8 @@ class Receiver:
         self._paused: set[str] = set()
         self._passed_over: set[tuple[str, str]] = set()
         self.on_due: Callable[[str], None] = lambda tag: None
-        self.on_free: Callable[[str, bool], None] = lambda tag, by_stop: None
+        self.on_free: Callable[[str, str], None] = lambda tag, stopping: None
+        self.on_freed: Callable[[str, str], None] = lambda tag, agent: None
         self.on_inquiry: Callable[[str, Fields], None] = lambda kind, fields: None
 
     def accept(self, partition: Partition, entry_id: str, turn_id: str, agent: str, raw: bytes) -> DurableTurn:
@@ -170,7 +171,10 @@ class Receiver:
             case b"due":
                 self.on_due(fields[b"p"].decode())
             case b"free":
-                self.on_free(fields[b"p"].decode(), fields.get(b"w") == b"stop")
+                stops = fields.get(b"w") == b"stop"
+                self.on_free(fields[b"p"].decode(), fields.get(b"o", b"?").decode() if stops else "")
+            case b"freed":
+                self.on_freed(fields[b"p"].decode(), fields[b"a"].decode())
             case _:
                 pass  # a newer program may ring for more
 

@@ -99,8 +99,6 @@ async def test_a_read_under_way_brings_nothing_into_a_drained_partition(
     assert reading.forgotten == ["one", "two"]
     assert await link.ask("PING") == b"PONG"  # so the answer to the read has come, too
     assert reading.handed_on == ["one", "two"]
-    reading.partition.resume()
-    await reading.has_handed_on("one", "two", "one", "two", "three", "four")
 
 
 async def test_a_message_that_was_consumed_and_is_back_makes_all_be_read_again(

@@ -264,7 +264,7 @@ async def test_a_nested_turn_on_another_version_is_refused(world: World) -> None
 async def test_a_nested_commit_keeps_the_hold_of_its_agent(world: World) -> None:
     parent = await world.turn()
     nested = await nested_in(world, parent)
-    await world.scripts.release(world.a, token=parent.token, hold_ms=60_000, agents=["a/1"])
+    await world.scripts.release(world.a, token=parent.token, hold_ms=60_000, turns=[("a/1", "T")])
     await world.scripts.commit(nested, version=0, state=b"s", nested=Nested("T", "0.0", 0))
     assert list(world.hash(world.a.hold)) == ["a/1"]
     await world.scripts.commit(parent, version=0, known_savepoints=1)

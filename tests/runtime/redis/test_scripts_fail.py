@@ -105,7 +105,7 @@ async def test_a_repeated_failure_changes_nothing(world: World) -> None:
 
 async def test_a_held_agent_is_freed_by_its_failure(world: World) -> None:
     turn = await world.turn()
-    await world.scripts.release(world.a, token=turn.token, hold_ms=60_000, agents=["a/1"])
+    await world.scripts.release(world.a, token=turn.token, hold_ms=60_000, turns=[("a/1", "T")])
     assert (await world.scripts.fail(turn, has_state=True)).status == "OK"
     assert world.hash(world.a.hold) == {}
 
@@ -113,7 +113,7 @@ async def test_a_held_agent_is_freed_by_its_failure(world: World) -> None:
 async def test_a_nested_failure_keeps_the_hold_of_its_agent(world: World) -> None:
     parent = await world.turn()
     nested = await nested_in(world, parent)
-    await world.scripts.release(world.a, token=parent.token, hold_ms=60_000, agents=["a/1"])
+    await world.scripts.release(world.a, token=parent.token, hold_ms=60_000, turns=[("a/1", "T")])
     await world.scripts.fail(nested, has_state=True, nested=Nested("T", "0.0", 0))
     assert list(world.hash(world.a.hold)) == ["a/1"]
 

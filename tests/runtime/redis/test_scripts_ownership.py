@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stagebell.errors import ServerRefused
-from stagebell.runtime.redis.requests import Turn
+from stagebell.runtime.redis.requests import Nested, Turn
 from stagebell.runtime.redis.results import Grant, Taken
 from tests.runtime.redis.world import World
 
@@ -71,8 +71,8 @@ async def test_an_expired_lease_that_nobody_took_can_be_renewed(world: World) ->
 
 async def test_a_release_leaves_holds_that_the_next_owner_is_told_of(world: World) -> None:
     token = await world.own()
-    assert await world.scripts.release(world.a, token=token, hold_ms=500, agents=["a/1"], now="1000") is True
-    assert world.hash(world.a.hold) == {"a/1": f"1500|{token}"}
+    assert await world.scripts.release(world.a, token=token, hold_ms=500, turns=[("a/1", "T")], now="1000") is True
+    assert world.hash(world.a.hold) == {"a/1": f"1500|{token}|T"}
     grant = await world.scripts.acquire(world.a, worker="w2", nonce="n", ttl_ms=3000)
     assert grant == Grant("2:w2:n", 2, f"released:{token}", ("a/1",))
 
@@ -81,12 +81,12 @@ async def test_a_repeated_release_changes_nothing(world: World) -> None:
     token = await world.own()
     await world.scripts.release(world.a, token=token, hold_ms=500)
     with world.untouched():
-        assert await world.scripts.release(world.a, token=token, hold_ms=500, agents=["a/1"]) is False
+        assert await world.scripts.release(world.a, token=token, hold_ms=500, turns=[("a/1", "T")]) is False
 
 
 async def test_a_held_agent_is_closed_to_the_new_owner_and_open_to_the_old_one(world: World) -> None:
     old = await world.turn()
-    await world.scripts.release(world.a, token=old.token, hold_ms=500, agents=["a/1"], now="1000")
+    await world.scripts.release(world.a, token=old.token, hold_ms=500, turns=[("a/1", "T")], now="1000")
     new_token = await world.own(worker="w2")
     new, third = old._replace(token=new_token), old._replace(token="0:w0:n")
     with world.untouched():
@@ -104,9 +104,65 @@ async def test_a_held_agent_is_closed_to_the_new_owner_and_open_to_the_old_one(w
     assert (await world.scripts.commit(old, version=1)).status == "FENCED"
 
 
+async def test_the_end_of_a_held_turn_rings_the_new_owner(world: World) -> None:
+    """The agent's messages start at once, without anybody looking for them."""
+    old = await world.turn()
+    await world.scripts.release(world.a, token=old.token, hold_ms=500, turns=[("a/1", "T")])
+    await world.own(worker="w2")
+    assert (await world.scripts.commit(old, version=0)).status == "OK"
+    freed = {"k": "freed", "p": world.a.tag, "a": "a/1", "e": ""}
+    assert world.bells("w2") == [freed]
+    assert world.bells("w1") == [bell for bell in world.bells("w1") if bell["k"] != "freed"]
+
+
+async def test_an_agent_with_several_open_turns_is_held_until_the_last_has_ended(world: World) -> None:
+    first = await world.turn("T1")
+    second = await world.turn("T2", token=first.token)
+    await world.scripts.release(world.a, token=first.token, hold_ms=500, turns=[("a/1", "T1"), ("a/1", "T2")])
+    await world.own(worker="w2")
+    assert (await world.scripts.commit(first, version=None)).status == "OK"
+    assert world.hash(world.a.hold)["a/1"].endswith(f"|{first.token}|T2")
+    assert world.bells("w2") == []
+    assert (await world.scripts.fail(second, has_state=False)).status == "OK"
+    assert world.hash(world.a.hold) == {}
+    assert [bell["k"] for bell in world.bells("w2")] == ["freed"]
+
+
+async def test_a_turn_that_was_let_into_a_held_agent_leaves_the_hold(world: World) -> None:
+    outer = await world.turn()
+    await world.scripts.release(world.a, token=outer.token, hold_ms=500, turns=[("a/1", "T")])
+    inner = Turn(world.a, outer.token, "a/1", await world.arrive("T2"), "T2")
+    assert (await world.scripts.commit(inner, version=None, nested=Nested("T", "0.0", 0))).status == "OK"
+    refused = Turn(world.a, outer.token, "a/1", await world.arrive("T3"), "T3")
+    assert (await world.scripts.fail(refused, has_state=False)).status == "OK"
+    assert world.hash(world.a.hold)["a/1"].endswith(f"|{outer.token}|T")
+
+
+async def test_a_hold_is_dropped_by_its_holder_alone(world: World) -> None:
+    old = await world.turn()
+    await world.scripts.release(world.a, token=old.token, hold_ms=500, turns=[("a/1", "T")])
+    token = await world.own(worker="w2")
+    with world.untouched():
+        assert await world.scripts.drop_hold(old._replace(token=token)) is False
+        assert await world.scripts.drop_hold(old._replace(token="0:w0:n")) is False
+    assert await world.scripts.drop_hold(old) is True
+    assert world.hash(world.a.hold) == {}
+    assert [bell["k"] for bell in world.bells("w2")] == ["freed"]
+    with world.untouched():
+        assert await world.scripts.drop_hold(old) is False
+
+
+async def test_the_hold_of_a_worker_that_is_gone_is_broken_at_once(world: World) -> None:
+    old = await world.own()
+    await world.scripts.release(world.a, token=old, hold_ms=500, turns=[("a/1", "T")], now="1000")
+    token = await world.own(worker="w2")
+    assert await world.scripts.break_hold(world.a, token=token, agent="a/1", gone=True, now="1001") == 1
+    assert world.hash(world.a.hold) == {}
+
+
 async def test_a_hold_is_broken_when_it_is_over_and_only_by_the_owner(world: World) -> None:
     old = await world.own()
-    await world.scripts.release(world.a, token=old, hold_ms=500, agents=["a/1"], now="1000")
+    await world.scripts.release(world.a, token=old, hold_ms=500, turns=[("a/1", "T")], now="1000")
     token = await world.own(worker="w2")
     with world.untouched():
         assert await world.scripts.break_hold(world.a, token=old, agent="a/1", now="9000") == -1
@@ -125,7 +181,7 @@ async def test_keys_of_a_wrong_type_are_refused_before_any_write(world: World, k
             await world.scripts.acquire(world.a, worker="w2", nonce="n", ttl_ms=1)
         assert refused.value.code == "WRONGTYPE"
         with pytest.raises(ServerRefused):
-            await world.scripts.release(world.a, token=token, hold_ms=1, agents=["a/1"])
+            await world.scripts.release(world.a, token=token, hold_ms=1, turns=[("a/1", "T")])
         with pytest.raises(ServerRefused):
             await world.scripts.break_hold(world.a, token=token, agent="a/1")
         if key == "own":

@@ -21,6 +21,7 @@
 --@include entry
 --@include bell
 --@include answer
+--@include hold
 --@include timers
 --@include effects
 local mode, turn, n_left = ARGV[5], ARGV[4], tonumber(ARGV[20])
@@ -65,7 +66,7 @@ elseif mode == 'nested' then
   local kept = ARGV[7] ~= '' and {ARGV[8], ARGV[7], 'n:' .. ARGV[8], parent + 1, 'last', ARGV[8]} or {}
   redis.call('HSET', KEYS[8], '#n', parent + 1, unpack(kept))
 end
-if right == 'hold' and mode ~= 'nested' then redis.call('HDEL', KEYS[2], ARGV[2]) end
+if right == 'hold' then unhold(KEYS[1], KEYS[2], ARGV[2], turn, ARGV[18]) end
 forget(KEYS[6], KEYS[7], turn, left, ARGV[19])
 answer(ARGV[9], KEYS[9], KEYS[10], ARGV[10], ARGV[12], ARGV[13], ARGV[11], ARGV[18], open, replies)
 for i = 1, n_out do

@@ -22,6 +22,7 @@
 --@include letter
 --@include bell
 --@include answer
+--@include hold
 local mode, turn, n_left = ARGV[5], ARGV[4], tonumber(ARGV[19])
 local modes, bare = {root = true, plain = true, nested = true, bare = true}, mode == 'bare'
 if not modes[mode] or not n_left or not tonumber(ARGV[16]) or #ARGV ~= 19 + n_left or #KEYS ~= 11
@@ -63,7 +64,7 @@ elseif saved then
   parent = parent + 1
   redis.call('HSET', KEYS[4], ARGV[6], saved, 'n:' .. ARGV[6], parent, 'last', ARGV[6], '#n', parent)
 end
-if right == 'hold' and mode ~= 'nested' then redis.call('HDEL', KEYS[2], ARGV[2]) end
+if right == 'hold' then unhold(KEYS[1], KEYS[2], ARGV[2], turn, ARGV[17]) end
 if not bare or redis.pcall('TYPE', KEYS[6]).ok == 'hash' then forget(KEYS[6], KEYS[7], turn, left, ARGV[18]) end
 answer(ARGV[7], KEYS[9], KEYS[10], ARGV[8], ARGV[10], ARGV[11], ARGV[9], ARGV[17], open, replies)
 return {'OK', tostring(v), parent}

@@ -7,7 +7,7 @@
 -- Field '#f' of the journal counts the failures, as 'count:attempt', and ends with the journal. An attempt has a name
 -- of its own: one that is told twice, since its answer was lost, counts once. It ended in order, so it is no more one
 -- of those whose worker may have died. Calls k were answered with a failure, which is forgotten: the next attempt makes
--- them again; other replies stay. A former owner that still held the agent does so no more, the owner tries again.
+-- them again; other replies stay. A former owner that still holds the agent drops its hold after this.
 --@include checks
 --@include fence
 --@include entry
@@ -32,5 +32,4 @@ if token == ARGV[1] and started > 1 then
 elseif token == ARGV[1] then
   redis.call('HDEL', KEYS[4], ARGV[4])
 end
-if right == 'hold' then redis.call('HDEL', KEYS[2], ARGV[2]) end
 return {'OK', failures + 1}

@@ -3,5 +3,5 @@
 local function standing(own, hold, tok, agent)
   local held = field(hold, agent)
   if field(own, 'tok') == tok then return not held and 'owner' end
-  return held and string.match(held, '^%d+|(.*)$') == tok and 'hold'
+  return held and string.match(held, '^%d+|([^|]*)') == tok and 'hold'
 end

@@ -1,0 +1,54 @@
+"""Messages of agents whose turn goes on at a former owner of their partition; see `held_elsewhere`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from autogen_core import AgentId
+
+if TYPE_CHECKING:
+    from stagebell.runtime.redis.partition import Partition
+
+
+class Parked:
+    """A message of an agent that a former owner still holds."""
+
+    __slots__ = ("_entry_id", "_partition", "agent", "envelope", "turn_id")
+    held_turn = None
+
+    def __init__(self, partition: Partition, entry_id: str, turn_id: str, agent: str, envelope: bytes) -> None:
+        self._partition = partition
+        self._entry_id = entry_id
+        self.turn_id = turn_id
+        self.agent = AgentId.from_str(agent)
+        self.envelope = envelope
+
+    def forget(self) -> None:
+        """It stays in the inbox for the next owner."""
+        self._partition.leave(self._entry_id)
+
+    forget_unless_started = forget
+
+    def let_go(self) -> bool:
+        """It is small enough to stay."""
+        return False
+
+    def end_early(self, why: str) -> None:
+        """When it is handed on."""
+
+
+def parked_in(partition: Partition, agent: str) -> dict[str, Parked]:
+    """The messages that wait for the end of an agent's hold, by their entry ids."""
+    messages = partition.pending.items()
+    return {id: each for id, each in messages if isinstance(each, Parked) and str(each.agent) == agent}
+
+
+def free(partition: Partition, agent: str, consumed: Collection[str]) -> None:
+    """An agent's hold is over: hand on what waited for that, but for what its former owner has consumed."""
+    partition.held.discard(agent)
+    for entry_id, message in parked_in(partition, agent).items():
+        if entry_id in consumed:
+            partition.done(entry_id)
+        else:
+            partition.take(entry_id, message.turn_id, agent, message.envelope)

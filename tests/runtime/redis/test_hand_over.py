@@ -1,0 +1,159 @@
+"""A partition leaves a runtime while turns of it are open: they go on under holds, their agents' messages wait."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from autogen_core import MessageContext, TopicId
+
+from stagebell import Publisher, RedisRuntime
+from stagebell.runtime.redis.keys import PartitionKeys
+from stagebell.runtime.redis.partition import Partition
+from tests.support.agents import Ask, Counting, Doing, Interleaved, Note, agent, host
+from tests.support.servers import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.integration
+
+Make = Callable[..., RedisRuntime]
+
+
+@pytest.fixture
+async def make(server: Server, namespace: str) -> AsyncIterator[Make]:
+    """Runtimes of one namespace with one partition for each type; closed after the test."""
+    made: list[RedisRuntime] = []
+
+    def make(**options: Any) -> RedisRuntime:
+        made.append(RedisRuntime(server.url, namespace=namespace, partitions=1, **options))
+        return made[-1]
+
+    yield make
+    for runtime in made:
+        await runtime.close()
+
+
+@pytest.fixture
+async def client(server: Server, namespace: str) -> AsyncIterator[Publisher]:
+    """A client outside of all runtimes."""
+    async with Publisher(server.url, namespace=namespace) as publisher:
+        publisher.register(Ask)
+        yield publisher
+
+
+class Waiting(Counting):
+    """Counts, and waits at the gate while it counts the first of all messages."""
+
+    def __init__(self, gate: asyncio.Event, entered: list[str], name: str) -> None:
+        super().__init__()
+        self.gate, self.entered, self.name = gate, entered, name
+
+    async def on_message_impl(self, message: Any, ctx: MessageContext) -> Any:
+        self.entered.append(f"{self.name} {message.text}")
+        self.count += 1
+        if message.text == "wait":
+            await self.gate.wait()
+        return self.count
+
+
+async def two_runtimes(make: Make, gate: asyncio.Event, entered: list[str]) -> tuple[RedisRuntime, RedisRuntime]:
+    """The first owns everything; the second has started after it."""
+    runtimes = [make(stop_grace=5.0), make()]
+    for name, runtime in zip(("old", "new"), runtimes, strict=True):
+        await Waiting.register(runtime, "waiting", partial(Waiting, gate, entered, name))
+        await runtime.start()
+    return runtimes[0], runtimes[1]
+
+
+async def test_a_turn_that_takes_too_long_runs_again_at_the_new_owner_at_once(
+    make: Make, client: Publisher, server: Server, namespace: str
+) -> None:
+    """Its hold is given up with it, and not waited for."""
+    entered: list[str] = []
+    old, new = make(stop_grace=0.2, cancel_grace=0.1), make()
+    for name, runtime, gate in (("old", old, asyncio.Event()), ("new", new, _open())):
+        await Waiting.register(runtime, "waiting", partial(Waiting, gate, entered, name))
+        await runtime.start()
+    call = asyncio.create_task(client.call(Ask(text="wait"), agent("waiting")))
+    await eventually(lambda: entered, within=5)
+    later = asyncio.create_task(client.call(Ask(text="later"), agent("waiting")))
+    await old.close()
+    assert not server.client().exists(PartitionKeys(namespace, "waiting", 0).hold)
+    assert [await asyncio.wait_for(each, 5) for each in (call, later)] == [1, 2]
+    assert entered == ["old wait", "new wait", "new later"]
+
+
+async def test_messages_of_a_held_agent_wait_in_order_while_others_go_on(make: Make, client: Publisher) -> None:
+    gate, entered = asyncio.Event(), list[str]()
+    old, _ = await two_runtimes(make, gate, entered)
+    calls = [asyncio.create_task(client.call(Ask(text="wait"), agent("waiting")))]
+    await eventually(lambda: entered, within=5)
+    stopping = asyncio.create_task(old.close())
+    await asyncio.wait_for(client.call(Ask(text="other"), agent("waiting", "another")), 5)
+    for number in range(5):
+        calls.append(asyncio.create_task(client.call(Ask(text=str(number)), agent("waiting"))))
+        await asyncio.sleep(0)
+    await asyncio.wait_for(client.call(Ask(text="other"), agent("waiting", "another")), 5)
+    assert not any(call.done() for call in calls)
+    assert entered == ["old wait", "new other", "new other"]
+    gate.set()
+    assert await asyncio.wait_for(asyncio.gather(*calls), 5) == [1, 2, 3, 4, 5, 6]
+    assert entered[3:] == [f"new {number}" for number in range(5)]
+    await asyncio.wait_for(stopping, 5)
+
+
+async def test_an_agent_with_many_turns_at_once_ends_them_all(make: Make, client: Publisher) -> None:
+    gate, ended = asyncio.Event(), list[str]()
+
+    async def note(agent: Doing, message: Note, ctx: MessageContext) -> None:
+        started.append(message.text)
+        await gate.wait()
+        ended.append(message.text)
+
+    started: list[str] = []
+    old, new = make(stop_grace=5.0), make()
+    for runtime in (old, new):
+        await host(runtime, "many", note=note, topics=("news",), cls=Interleaved)
+        await runtime.start()
+    for text in "abc":
+        await client.publish(Note(text=text), TopicId("news", "d"))
+    await eventually(lambda: len(started) == 3, within=5)
+    stopping = asyncio.create_task(old.close())
+    await eventually(lambda: new._node is not None and any(":many:" in tag for tag in new._node.services.partitions), 5)
+    gate.set()
+    await asyncio.wait_for(stopping, 5)
+    await asyncio.wait_for(new.stop_when_idle(), 5)
+    assert sorted(started) == sorted(ended) == ["a", "b", "c"]
+
+
+async def test_a_partition_that_comes_back_while_its_turn_is_open(make: Make, client: Publisher) -> None:
+    """The worker holds an agent of a partition that it owns: what comes for it waits here, as anywhere else."""
+    gate, entered = asyncio.Event(), list[str]()
+    runtime = make()
+    await Waiting.register(runtime, "waiting", partial(Waiting, gate, entered, "it"))
+    await runtime.start()
+    assert runtime._node is not None
+    partitions, ownership = runtime._node.services.partitions, runtime._node._ownership
+    call = asyncio.create_task(client.call(Ask(text="wait"), agent("waiting")))
+    await eventually(lambda: entered, within=5)
+    [tag] = [tag for tag in partitions if ":waiting:" in tag]
+    first = partitions[tag]
+    assert isinstance(first, Partition)
+    await ownership._move(first)
+    await eventually(lambda: partitions.get(tag) not in (None, first), within=5)
+    later = asyncio.create_task(client.call(Ask(text="later"), agent("waiting")))
+    assert await asyncio.wait_for(client.call(Ask(text="other"), agent("waiting", "another")), 5) == 1
+    assert not call.done()
+    assert not later.done()
+    gate.set()
+    assert [await asyncio.wait_for(each, 5) for each in (call, later)] == [1, 2]
+    assert entered == ["it wait", "it other", "it later"]
+
+
+def _open() -> asyncio.Event:
+    gate = asyncio.Event()
+    gate.set()
+    return gate
