@@ -49,6 +49,8 @@ _LAST_ANSWERS = 2.0  # seconds in which the server should have answered the comm
 class Node:
     """The parts of one runtime between `start` and `stop`."""
 
+    _handing_over: asyncio.Future[None] | None = None
+
     def __init__(
         self,
         url: str,
@@ -95,7 +97,6 @@ class Node:
         self._started_ms = clock.now_ms()
         self._announced: set[str] = set()
         self._hosts = False
-        self._handing_over: asyncio.Future[None] | None = None
         self._highest_version = 0
         self._told_paused: dict[str, int] = {}
         self.on_forgotten: Callable[[], Coroutine[Any, Any, None]] | None = None
