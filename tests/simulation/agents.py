@@ -9,6 +9,8 @@ from typing import Any
 from autogen_core import AgentId, MessageContext, RoutedAgent, TopicId, message_handler
 from pydantic import BaseModel
 
+from stagebell import DeferredReply, defer_reply
+
 Op = list[Any]
 """One step of a program:
 
@@ -16,6 +18,8 @@ Op = list[Any]
 ["news", key, program]              to every agent that subscribes to the news
 ["call", agent, program]            and wait for the reply
 ["gather", [[agent, program], …]]   several calls at once
+["defer", agent]                    the reply comes later, on a message that this agent sends back
+["answer", handle, reply]           give a deferred reply
 ["sleep", seconds]
 ["raise"]
 """
@@ -44,7 +48,7 @@ class Porter(RoutedAgent):
         """Nothing."""
 
     @message_handler
-    async def on_work(self, message: Work, ctx: MessageContext) -> str:
+    async def on_work(self, message: Work, ctx: MessageContext) -> str | None:
         """Carry out the program."""
         self.note(message.label)
         outputs = 0
@@ -64,6 +68,12 @@ class Porter(RoutedAgent):
                     pairs = zip(labels, calls, strict=True)
                     replies = await asyncio.gather(*(self._call(agent, label, work) for label, (agent, work) in pairs))
                     self.note(f"{message.label}#{number}={' '.join(replies)}")
+                case ["defer", agent]:
+                    back = ["publish", str(self.id), [["answer", str(defer_reply()), f"ok:{message.label}"]]]
+                    await self._publish(TopicId(*agent.split("/")), f"{message.label}.{outputs}o", [back])
+                    return None
+                case ["answer", handle, reply]:
+                    await DeferredReply(handle).answer(reply)
                 case ["sleep", seconds]:
                     await asyncio.sleep(seconds)
                 case ["raise"]:

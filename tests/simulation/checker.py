@@ -14,7 +14,7 @@ from tests.simulation.workers import NAMESPACE, TYPES
 
 _OUTPUT = re.compile(r"(.*)\.(\d+)o")
 _STATE = re.compile(r"sb:\{(\w+):(\w+):\d+\}:s:(.*)")
-_LEFT = ("j", "sp", "run", "hold")
+_LEFT = ("j", "sp", "run", "hold", "later")
 
 
 @dataclass

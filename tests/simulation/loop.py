@@ -27,7 +27,7 @@ from contextvars import Context
 from typing import Any
 
 Call = Callable[..., Any]
-MOST_STEPS = 100_000
+MOST_STEPS = 40_000
 """Of one wait: a schedule that takes more turns in a circle."""
 
 

@@ -33,12 +33,14 @@ _OWNER = "if field(own, 'tok') == tok then return not held and 'owner' end"
 _NOT_MINE = "if redis.call('HGET', KEYS[1], 'tok') ~= ARGV[1] then return 0 end\n"
 
 _FENCE = {
-    "no-fence": Mutation(EVERY, _OWNER, "if true then return 'owner' end"),
+    "no-fence": Mutation(
+        EVERY, _OWNER, "if true then return 'owner' end", _COMMIT + "test_a_refused_commit_changes_nothing"
+    ),
     "fence-by-epoch": Mutation(
         EVERY,
         "if field(own, 'tok') == tok",
         "if string.match(field(own, 'tok') or '', '^%d+') == string.match(tok, '^%d+')",
-        _COMMIT + "test_a_refused_commit_changes_nothing",
+        _OWN + "test_the_number_of_a_grant_alone_opens_nothing",
     ),
     "begin-no-fence": Mutation(
         "begin", "if not right then return -1 end", "", _CALL + "test_a_zombie_does_not_start_a_turn"
@@ -198,7 +200,7 @@ _OWNERSHIP = {
         "",
         _OWN + "test_a_release_leaves_holds_that_the_next_owner_is_told_of",
     ),
-    "renew-others": Mutation("renew", _NOT_MINE, "", _OWN + "test_an_expired_lease_that_nobody_took_can_be_renewed"),
+    "renew-others": Mutation("renew", _NOT_MINE, "", _OWN + "test_an_expired_lease_is_granted_anew_with_a_new_token"),
     "release-others": Mutation("release", _NOT_MINE, "", _OWN + "test_a_repeated_release_changes_nothing"),
     "release-keeps-token": Mutation(
         "release", ", 'tok', 'released:' .. ARGV[1])", ")", _OWN + "test_a_repeated_release_changes_nothing"

@@ -86,8 +86,15 @@ class _Writer:
         if not choices:
             return []
         agent = self._chance.choice(choices)
-        path = [*base, agent]
-        return [["call", agent, self.program(depth - 1, path, upward, [*back, agent])]]
+        work = self.program(depth - 1, [*base, agent], upward, [*back, agent])
+        return [["call", agent, self._perhaps_deferred(work, base, agent)]]
+
+    def _perhaps_deferred(self, work: list[Op], base: list[str], agent: str) -> list[Op]:
+        """Let the reply come later, by way of an agent that cannot be waiting for it."""
+        helpers = [helper for helper in AGENTS if AGENTS.index(helper) > max(map(AGENTS.index, [*base, agent]))]
+        if agent in base or _fails(work) or not helpers or self._chance.random() < 0.7:
+            return work
+        return [*work, ["defer", self._chance.choice(helpers)]]
 
     def _gather(self, depth: int, base: list[str], later: list[str], back: list[str]) -> list[Op]:
         upward = self._later(base, later)
@@ -170,6 +177,8 @@ def _turn(
         match op:
             case ["publish" | "news", _, _]:
                 sent.append((f"{label}.{len(sent)}o", op))
+            case ["defer", helper]:
+                sent.append((f"{label}.{len(sent)}o", ["publish", helper, [["publish", agent, []]]]))
             case ["call", callee, work]:
                 reply = call(f"{label}.{number}", callee, work)
                 lines.append(f"{label}#{number}={reply}")

@@ -7,6 +7,7 @@ Every command is executed before `execute` returns; what blocks (XREAD) is asked
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -20,6 +21,7 @@ ADDING = frozenset({"send", "call", "commit", "fail", "fanout"})
 """Scripts that add to streams."""
 
 _pack: Callable[[tuple[Any, ...]], bytes] = vars(hiredis)["pack_command"]
+_NEW_ID = re.compile(r"(?<=, )'\*'(?=,)")  # the id in an XADD
 _TIME = "local t = redis.call('TIME')\n  return tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)"
 
 
@@ -31,7 +33,7 @@ def rewritten(source: str) -> str:
     """A script as the simulation runs it."""
     source = source.replace(_TIME, f"return tonumber(redis.call('GET', '{CLOCK.decode()}'))")
     assert "'TIME')" not in source, "the clock of this script is not understood"
-    return source.replace("'*'", f"(redis.call('INCR', '{IDS.decode()}') .. '-0')")
+    return _NEW_ID.sub(f"(redis.call('INCR', '{IDS.decode()}') .. '-0')", source)
 
 
 class Store:

@@ -56,6 +56,14 @@ async def test_a_token_is_never_given_twice_although_the_server_forgets_the_last
     assert await world.scripts.renew(world.a, token=first.token, ttl_ms=3000) is False
 
 
+async def test_the_number_of_a_grant_alone_opens_nothing(world: World) -> None:
+    turn = await world.turn()
+    number = turn.token.partition(":")[0]
+    with world.untouched():
+        refused = await world.scripts.commit(turn._replace(token=f"{number}:w9:n9"), version=0, state=b"new")
+    assert refused.status == "FENCED"
+
+
 async def test_a_worker_that_asks_with_a_new_nonce_waits_for_its_own_lease(world: World) -> None:
     await world.scripts.acquire(world.a, worker="w1", nonce="n1", ttl_ms=3000, now="10000")
     answer = await world.scripts.acquire(world.a, worker="w1", nonce="n2", ttl_ms=3000, now="11000")
