@@ -81,8 +81,18 @@ _INPUT = {
     "commit-no-input": Mutation(
         "commit", "if not entry(KEYS[3], ARGV[3], turn) then return refuse({'DUP', v}) end", ""
     ),
-    "fail-no-input": Mutation("fail", "if not input then return refuse({'DUP'}) end", "input = input or {}"),
-    "input-by-id-alone": Mutation(EVERY, "return fields[i + 1] == turn and fields or nil", "return fields"),
+    "fail-no-input": Mutation(
+        "fail",
+        "if not input then return refuse({'DUP'}) end",
+        "input = input or {}",
+        _FAIL + "test_a_repeated_failure_changes_nothing",
+    ),
+    "input-by-id-alone": Mutation(
+        EVERY,
+        "return fields[i + 1] == turn and fields or nil",
+        "return fields",
+        _COMMIT + "test_a_refused_commit_changes_nothing",
+    ),
     "commit-keeps-input": Mutation("commit", "redis.call('XDEL', KEYS[3], ARGV[3])", ""),
     "fail-keeps-input": Mutation("fail", "redis.call('XDEL', KEYS[3], ARGV[3])", ""),
     "fanout-no-event": Mutation("fanout", "if not event then return {'GONE'} end", "event = event or {'', {}}"),
@@ -95,13 +105,33 @@ _PROGRESS = {
         "commit", "if mode ~= 'plain' and ARGV[6] ~= '' and v ~= ARGV[6] then return refuse({'STALE', v}) end", ""
     ),
     "commit-no-replies": Mutation("commit", "count(KEYS[6], '#r') < tonumber(ARGV[14])", "false"),
-    "commit-no-savepoints": Mutation("commit", "count(KEYS[7], '#n') < tonumber(ARGV[15])", "false"),
-    "commit-no-parent-savepoints": Mutation("commit", "parent < tonumber(ARGV[16])", "false"),
-    "call-no-replies": Mutation("call", "r < tonumber(ARGV[5]) or ", ""),
-    "call-no-savepoints": Mutation("call", " or n < tonumber(ARGV[6])", ""),
-    "fail-no-savepoints": Mutation("fail", "count(KEYS[7], '#n') < tonumber(ARGV[12])", "false"),
-    "fail-no-parent-savepoints": Mutation("fail", "parent < tonumber(ARGV[13])", "false"),
-    "replies-not-counted": Mutation(EVERY, "'#r', replies + 1)", "'#r', replies)"),
+    "commit-no-savepoints": Mutation(
+        "commit",
+        "count(KEYS[7], '#n') < tonumber(ARGV[15])",
+        "false",
+        _COMMIT + "test_a_refused_commit_changes_nothing",
+    ),
+    "commit-no-parent-savepoints": Mutation(
+        "commit", "parent < tonumber(ARGV[16])", "false", _COMMIT + "test_a_refused_commit_changes_nothing"
+    ),
+    "call-no-replies": Mutation(
+        "call", "r < tonumber(ARGV[5]) or ", "", _CALL + "test_a_store_behind_the_memory_of_the_turn_is_noticed"
+    ),
+    "call-no-savepoints": Mutation(
+        "call", " or n < tonumber(ARGV[6])", "", _CALL + "test_a_store_behind_the_memory_of_the_turn_is_noticed"
+    ),
+    "fail-no-savepoints": Mutation(
+        "fail", "count(KEYS[7], '#n') < tonumber(ARGV[12])", "false", _FAIL + "test_a_refused_failure_changes_nothing"
+    ),
+    "fail-no-parent-savepoints": Mutation(
+        "fail", "parent < tonumber(ARGV[13])", "false", _FAIL + "test_a_refused_failure_changes_nothing"
+    ),
+    "replies-not-counted": Mutation(
+        EVERY,
+        "'#r', replies + 1)",
+        "'#r', replies)",
+        _CALL + "test_a_reply_is_kept_in_the_journal_and_rings_the_caller",
+    ),
     "versions-not-counted": Mutation("commit", "v = tostring(tonumber(v) + 1)", ""),
     "attempts-not-counted": Mutation("begin", "redis.call('HSET', KEYS[3]", "redis.call('HGET', KEYS[3]"),
     "attempt-not-ended": Mutation("commit", "redis.call('HDEL', KEYS[5], turn)", ""),
@@ -113,9 +143,9 @@ _REGISTRY = {
         script, f"if version ~= ARGV[{n}] then return refuse({{'STALE_REGISTRY', version}}) end", "", seen_by
     )
     for script, n, seen_by in (
-        ("send", 1, ""),
+        ("send", 1, _SEND + "test_recipients_found_in_an_older_registry_are_refused"),
         ("commit", 17, ""),
-        ("fanout", 4, ""),
+        ("fanout", 4, _EVENTS + "test_a_refused_fan_out_changes_nothing"),
         ("call", 8, _CALL + "test_a_callee_found_in_an_older_registry_is_refused"),
     )
 }
@@ -144,8 +174,12 @@ _JOURNAL = {
     ),
     "journal-left": Mutation(EVERY, "redis.call('DEL', journal, savepoints)", "redis.call('DEL', savepoints)"),
     "savepoints-left": Mutation(EVERY, "redis.call('DEL', journal, savepoints)", "redis.call('DEL', journal)"),
-    "retry-counts-twice": Mutation("retry", "if last == ARGV[5] then return {'OK', failures} end", ""),
-    "retry-keeps-failure": Mutation("retry", "for _, k in ipairs(answered) do redis.call('HDEL', KEYS[5], k) end", ""),
+    "retry-counts-twice": Mutation(
+        "retry", "if last == ARGV[5] then return {'OK', failures} end", "", "test_scripts_retry.py"
+    ),
+    "retry-keeps-failure": Mutation(
+        "retry", "for _, k in ipairs(answered) do redis.call('HDEL', KEYS[5], k) end", "", "test_scripts_retry.py"
+    ),
     "retry-no-fence": Mutation("retry", _FENCED, "", "test_scripts_retry.py"),
     "retry-no-input": Mutation(
         "retry", "if not entry(KEYS[3], ARGV[3], ARGV[4]) then return refuse({'DUP'}) end", "", "test_scripts_retry.py"
@@ -169,6 +203,7 @@ _SAVEPOINTS = {
         "commit",
         "elseif mode == 'nested' then\n",
         "elseif mode == 'nested' then\n  redis.call('HSET', KEYS[4], 'v', v, 'd', ARGV[7])\n",
+        _COMMIT + "test_a_nested_turn_leaves_a_savepoint_and_no_state",
     ),
     "savepoint-not-given": Mutation("call", "field(savepoints, k) or ''", "''"),
     "failure-drops-savepoint": Mutation(
@@ -179,7 +214,9 @@ _SAVEPOINTS = {
 
 _OWNERSHIP = {
     "acquire-living-lease": Mutation(
-        "acquire", "if owner ~= '' and ends > now then return {0, owner, ends - now} end", ""
+        "acquire",
+        "if owner ~= '' and ends > now then return {0, owner, ends - now} end",
+        "",
     ),
     "acquire-same-epoch": Mutation(
         "acquire",
@@ -187,7 +224,12 @@ _OWNERSHIP = {
         "previous = token or ''",
         _OWN + "test_an_expired_lease_is_granted_anew_with_a_new_token",
     ),
-    "acquire-no-nonce": Mutation("acquire", "local suffix = ':' .. ARGV[1] .. ':' .. ARGV[2]", "local suffix = ':'"),
+    "acquire-no-nonce": Mutation(
+        "acquire",
+        "local suffix = ':' .. ARGV[1] .. ':' .. ARGV[2]",
+        "local suffix = ':'",
+        _OWN + "test_a_token_is_never_given_twice_although_the_server_forgets_the_last_grant",
+    ),
     "acquire-forgets-grant": Mutation(
         "acquire",
         "if owner ~= ARGV[1] or token ~= epoch .. suffix then",
