@@ -21,6 +21,7 @@ from typing import Any
 from autogen_core import Agent
 
 from stagebell.errors import RuntimeNotRunning
+from stagebell.runtime.engine.abort import abort
 from stagebell.runtime.engine.activation import Activation
 from stagebell.runtime.engine.cancellation import Cancelling, Dependent, TokenLinks
 from stagebell.runtime.engine.catalog import Catalog
@@ -58,6 +59,7 @@ class Dispatcher:
         self._ended = asyncio.Event()
         self._tasks: set[Task[Any]] = set()
         self._watch = Watch(self.open, warn_after)
+        self.aborted = ""
 
     # -- messages come in
 
@@ -106,20 +108,35 @@ class Dispatcher:
         self.started = self._accepting = self._pumps = True
         self._wake()
 
-    def stop(self) -> None:
+    def stop(self, why: str = "the runtime was stopped") -> None:
         """Start no more turns, and give those who wait for one their error."""
         self.started = self._accepting = False
         for activation in self._performer.catalog.every_activation():
             for entry in list(activation.mailbox or ()):
                 activation.remove(entry)
                 self.queued -= 1
-                stopped = RuntimeNotRunning("the runtime was stopped before the message was handled")
-                self._performer.discard(entry, stopped)
+                self._performer.discard(entry, RuntimeNotRunning(f"{why} before the message was handled"))
             activation.mailbox = None
-        self._performer.catalog.later.end(RuntimeNotRunning("the runtime was stopped before the call was answered"))
+        self._performer.catalog.later.end(RuntimeNotRunning(f"{why} before the call was answered"))
         self._ready.clear()
         self.limit.clear()
         self._look_idle()
+
+    def hold(self) -> None:
+        """Start no more turns until `go_on`; messages wait."""
+        self.started = self._pumps = False
+
+    def go_on(self) -> None:
+        """End a `hold`."""
+        self.started, self._pumps = self._accepting, True
+        self._wake()
+
+    async def abort(self, why: str) -> None:
+        """As `stop`, and interrupt every open turn; nothing of an agent runs afterwards, not even its `close`."""
+        self.aborted, self.grace, self.retiring.aborted = why, 0.0, True
+        self.stop("the runtime crashed")
+        self._pumps = False
+        await abort(list(self.open), list(self._tasks), why)
 
     async def run_next(self) -> None:
         """Start one waiting message, as soon as there is one, in a task of its own."""

@@ -23,6 +23,7 @@ from opentelemetry.trace import TracerProvider
 from stagebell.errors import (
     CallCycleError,
     CallDepthExceeded,
+    RuntimeNotRunning,
     StagebellError,
     Undeliverable,
     UnknownAgentType,
@@ -195,7 +196,12 @@ class Host:
         turn = Turn(activation, caller, sender, None, True, token, message_id)
         turn.inline = True
         activation.push_turn(turn)
-        result = await drive(self._dispatcher, turn, agent.on_message(message, turn), copy_context())
+        try:
+            result = await drive(self._dispatcher, turn, agent.on_message(message, turn), copy_context())
+        except CancelledError:
+            if caller is None and self._dispatcher.aborted:
+                raise RuntimeNotRunning(self._dispatcher.aborted) from None
+            raise
         if turn.later is not None:
             return await self._answered_later(turn, turn.later.result(result), caller, token)
         if result is None:

@@ -30,6 +30,7 @@ class Retiring:
     def __init__(self, open: Iterable[Turn]) -> None:
         self._open = open
         self._tasks: set[Task[None]] = set()
+        self.aborted = False
 
     def retire(self, activation: Activation) -> None:
         """Take the instance out, if there is one, and close it as soon as no turn is open."""
@@ -60,7 +61,7 @@ class Retiring:
         return activation.top is not None
 
     def _close(self, activation: Activation, agent: Agent) -> None:
-        if _closes_nothing(agent):
+        if self.aborted or _closes_nothing(agent):
             return
         closed: Future[None] | None = None
         if activation.making is None and activation.agent is None:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from asyncio import Future
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import Context
 from enum import Enum
 from types import TracebackType
 from typing import Any, Self
@@ -36,12 +37,14 @@ from stagebell.runtime.local.timers import LocalTimers
 logger = logging.getLogger("stagebell")
 
 _REMIND = 5.0  # seconds
+_CRASHED = "the runtime has crashed, as a test wanted: make a new one"
 
 
 class _Phase(Enum):
     NEW = "not started"
     RUNNING = "running"
     STOPPED = "stopped"
+    CRASHED = "crashed"
 
 
 class LocalRuntime(LocalTimers):
@@ -119,8 +122,8 @@ class LocalRuntime(LocalTimers):
             Exception: whatever the handler raised.
         """
         if self._phase is not _Phase.RUNNING:
-            if self._phase is _Phase.STOPPED:
-                raise _not_running("a call", recipient)
+            if self._phase is not _Phase.NEW:
+                raise self._not_running(f"a call to {recipient}")
             self._remind_to_start(recipient)
         if not self._watched:
             return await self._call_here(message, recipient, sender, cancellation_token, message_id)
@@ -149,7 +152,7 @@ class LocalRuntime(LocalTimers):
             Exception: whatever an intervention raised.
         """
         if self._phase is _Phase.STOPPED or not self._dispatcher.accepting:
-            raise _not_running("a publish", topic_id)
+            raise self._not_running(f"a publish to {topic_id}")
         if self._watched:
             await self._publish_observed(message, topic_id, sender, cancellation_token, message_id)
             return
@@ -195,6 +198,8 @@ class LocalRuntime(LocalTimers):
         Raises:
             RuntimeError: it is running.
         """
+        if self._phase is _Phase.CRASHED:
+            raise self._not_running("start")
         if self._phase is _Phase.RUNNING:
             raise RuntimeError("Runtime is already started")
         self._phase = _Phase.RUNNING
@@ -209,8 +214,8 @@ class LocalRuntime(LocalTimers):
             Exception: what a handler of a publish raised, when unhandled exceptions are not ignored.
         """
         self._raise_background_error()
-        if self._phase is _Phase.STOPPED:
-            raise RuntimeNotRunning("process_next was refused: the runtime is stopped, call start() first")
+        if self._phase in (_Phase.STOPPED, _Phase.CRASHED):
+            raise self._not_running("process_next")
         await self._dispatcher.run_next()
 
     async def stop(self) -> None:
@@ -236,6 +241,8 @@ class LocalRuntime(LocalTimers):
         self._require_running()
         self._refuse_inside_turn("stop_when_idle")
         await self._dispatcher.wait_idle()
+        if self._phase is _Phase.CRASHED:
+            raise self._not_running("stop_when_idle")
         self._phase = _Phase.STOPPED
         self._halt()
         self._raise_background_error()
@@ -249,6 +256,8 @@ class LocalRuntime(LocalTimers):
 
     async def close(self) -> None:
         """Stop if running, then close every agent and forget it; a stop that is under way ends first."""
+        if self._phase is _Phase.CRASHED:
+            return
         try:
             if self._phase is _Phase.RUNNING:
                 await self.stop()
@@ -258,6 +267,13 @@ class LocalRuntime(LocalTimers):
             self._phase = _Phase.STOPPED
             self._timers.close()
             await self._catalog.close()
+
+    async def crash(self) -> None:
+        """End as a killed process does; see `stagebell.testing.crash`."""
+        self._phase = _Phase.CRASHED
+        self._timers.close()
+        ending = asyncio.get_running_loop().create_task(self._dispatcher.abort(_CRASHED), context=Context())
+        await asyncio.shield(ending)
 
     # -- state
 
@@ -322,6 +338,10 @@ class LocalRuntime(LocalTimers):
         self._dispatcher.stop()
         self._timers.pause()
 
+    def _not_running(self, what: str) -> RuntimeNotRunning:
+        why = _CRASHED if self._phase is _Phase.CRASHED else "the runtime is stopped, call start() first"
+        return RuntimeNotRunning(f"{what} was refused: {why}")
+
     def _require_running(self) -> None:
         if self._phase is not _Phase.RUNNING:
             raise RuntimeError("Runtime is not started")
@@ -335,7 +355,3 @@ class LocalRuntime(LocalTimers):
         error, self._background_error = self._background_error, None
         if error is not None:
             raise error
-
-
-def _not_running(what: str, destination: AgentId | TopicId) -> RuntimeNotRunning:
-    return RuntimeNotRunning(f"{what} to {destination} was refused: the runtime is stopped, call start() first")

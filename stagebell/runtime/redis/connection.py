@@ -86,6 +86,7 @@ class Connection(asyncio.Protocol):
         self._steps = 0
         self._lost: ServerUnavailable | None = None
         self._writable: asyncio.Future[None] | None = None
+        self._held = False
 
     @classmethod
     async def open(cls, url: str, *, timeout: float = 5.0, name: str = "") -> Connection:
@@ -223,12 +224,25 @@ class Connection(asyncio.Protocol):
         return future
 
     def _flush(self) -> None:
-        if self._transport is None or self._lost is not None or not self._out:
+        if self._transport is None or self._lost is not None or not self._out or self._held:
             return
         self._transport.write(b"".join(self._out))
         self._out.clear()
         if self._timer is None:
             self._watch()
+
+    def hold(self) -> None:
+        """Neither read nor write until `go_on`; commands wait here meanwhile, and no reply is missed."""
+        self._held = True
+        if self._transport is not None and self._lost is None:
+            self._transport.pause_reading()
+
+    def go_on(self) -> None:
+        """End a `hold`."""
+        self._held = False
+        if self._transport is not None and self._lost is None:
+            self._transport.resume_reading()
+            self._flush()
 
     async def drain(self) -> None:
         """Wait while more than 8 MiB wait for the socket.
@@ -306,7 +320,7 @@ class Connection(asyncio.Protocol):
             self._oldest = None
             return
         oldest = self._pending[0][0]
-        self._steps = self._steps + 1 if oldest is self._oldest else 0
+        self._steps = self._steps + 1 if oldest is self._oldest and not self._held else 0
         self._oldest = oldest
         patience = self.timeout + self._patience.get(oldest, 0.0)
         if self._steps * self.timeout >= patience * STEPS:

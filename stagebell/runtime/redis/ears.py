@@ -53,6 +53,7 @@ class Ears:
         self._connection: Connection | None = None
         self._broken: Future[None] | None = None
         self._listening = asyncio.Event()
+        self._held = False
 
     def add(self, stream: Stream) -> None:
         """Listen to one more stream, from the next read on (within a second)."""
@@ -67,6 +68,25 @@ class Ears:
         self._task = asyncio.get_running_loop().create_task(self._listen())
         await self._listening.wait()
 
+    def hold(self) -> None:
+        """Hear nothing until `go_on`."""
+        self._held = True
+        if self._connection is not None:
+            self._connection.hold()
+
+    def go_on(self) -> None:
+        """End a `hold`: hear what has come meanwhile."""
+        self._held = False
+        if self._connection is not None:
+            self._connection.go_on()
+
+    def break_off(self) -> None:
+        """Listen no more, at once."""
+        if self._task is not None:
+            self._task.cancel()
+        if self._connection is not None:
+            self._connection.close()
+
     async def close(self) -> None:
         """Stop listening."""
         if self._task is not None:
@@ -80,6 +100,8 @@ class Ears:
         while True:
             try:
                 self._connection = await Connection.open_with_retry(self._url, deadline=3600.0, name=self._name)
+                if self._held:
+                    self._connection.hold()
                 self._reset()
                 self._broken = loop.create_future()
                 self._read()

@@ -33,6 +33,7 @@ class Phase(Enum):
     STARTING = "is starting: wait until `start()` has returned"
     RUNNING = "is running"
     STOPPED = "is stopped: call `await start()` first"
+    CRASHED = "has crashed, as a test wanted: make a new one"
 
 
 class Hosting(Host):

@@ -62,6 +62,8 @@ class LeaseKeeper(ABC):
         self._loop = asyncio.get_running_loop()
         self._progress = time.monotonic()
         self._gave_up = ""
+        self._held = False
+        self._silent = False
         self.cut_off_for: Callable[[], float] = lambda: 0.0
 
     def connect(self, address: Address, timeout: float) -> Any:
@@ -96,8 +98,23 @@ class LeaseKeeper(ABC):
         with self._lock:
             self._leases.pop(keys.tag, None)
 
+    def hold(self) -> None:
+        """Let no further beat begin until `go_on`."""
+        self._held = True
+
+    def go_on(self) -> None:
+        """End a `hold`: beat at once, and hear whose the leases are now."""
+        self._held = False
+        self.hurry()
+
+    def fall_silent(self) -> None:
+        """Let no further beat begin, and no good-bye: leases and heartbeat run out by themselves."""
+        self._silent = True
+
     def beat(self) -> None:
         """Beat and renew; three times in the time of a lease."""
+        if self._held or self._silent:
+            return
         try:
             self._beat()
         except redis.RedisError as error:
@@ -151,6 +168,9 @@ class LeaseKeeper(ABC):
 
     def say_goodbye(self) -> None:
         """Take this worker out of the heartbeats; the end of the client."""
+        if self._silent:
+            self._client.close()
+            return
         try:
             pipe = self._client.pipeline(transaction=False)
             pipe.zrem(self._keys.workers, self._worker)

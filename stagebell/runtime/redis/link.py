@@ -19,7 +19,7 @@ from asyncio import Future, Task
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from stagebell.errors import OutcomeUnknown, ServerRefused, ServerUnavailable
+from stagebell.errors import OutcomeUnknown, RuntimeNotRunning, ServerRefused, ServerUnavailable
 from stagebell.runtime.redis.connection import Connection
 from stagebell.runtime.redis.rights import check_rights
 from stagebell.runtime.redis.scripts import Scripts
@@ -79,6 +79,8 @@ class Link:
         self._next = 0
         self._reopening: Task[None] | None = None
         self._closed = False
+        self._held = False
+        self._broken_off = ""
         self._loop = asyncio.get_running_loop()
         self.down_since: float | None = None
         self.on_restored: list[Callable[[], None]] = []
@@ -102,6 +104,30 @@ class Link:
         requests, self._requests = list(self._requests.values()), {}
         for request in requests:
             request.answer(ServerUnavailable("the runtime was closed before the server answered"))
+
+    def hold(self) -> None:
+        """Neither read nor write until `go_on`."""
+        self._held = True
+        if self._connection is not None:
+            self._connection.hold()
+
+    def go_on(self) -> None:
+        """End a `hold`."""
+        self._held = False
+        if self._connection is not None:
+            self._connection.go_on()
+
+    def break_off(self, why: str) -> None:
+        """Send nothing from now on; what is under way, and what comes, ends in `RuntimeNotRunning`."""
+        self._closed, self._broken_off = True, why
+        if self._reopening is not None:
+            self._reopening.cancel()
+        requests, self._requests = list(self._requests.values()), {}
+        connection, self._connection, self._scripts = self._connection, None, None
+        if connection is not None:
+            connection.close()
+        for request in requests:
+            request.answer(RuntimeNotRunning(why))
 
     def away_for(self) -> float:
         """For how many seconds there has been no connection; may be asked from another thread."""
@@ -139,6 +165,9 @@ class Link:
 
     def run(self, ask: Ask[T], answer: Callable[[T | BaseException], None], *, mortal: bool = False) -> None:
         """As `submit`, with a function that is called with the answer, or the error, as soon as it is there."""
+        if self._broken_off:
+            answer(RuntimeNotRunning(self._broken_off))
+            return
         self._next = key = self._next + 1
         request = self._requests[key] = _Request(self, key, ask, answer, mortal)
         if self._scripts is not None:
@@ -213,6 +242,8 @@ class Link:
         self.down_since = None
         self._used_at = asyncio.get_running_loop().time()
         connection.on_lost = self._lost
+        if self._held:
+            connection.hold()
 
     def _distrust(self, reason: str) -> None:
         if self._connection is not None:

@@ -159,6 +159,36 @@ class Node:
         await self._leases.stop()
         await self.client.close(RuntimeNotRunning("the runtime was stopped before the reply came"))
 
+    async def crash(self, why: str) -> None:
+        """End as a killed process does: nothing is given up, and nothing more reaches the server.
+
+        Calls that wait here end in `RuntimeNotRunning`. Turns are interrupted once the connections are cut.
+        """
+        self.services.stopping = True
+        self.client.link.break_off(why)
+        self.client.ears.break_off()
+        self._leases.fall_silent()
+        self.client.replies.fail_all(RuntimeNotRunning(why))
+        await self.services.dispatcher.abort(why)
+        await self.inquiries.close()
+        await self._ownership.claim_no_more()
+        await self._leases.stop()
+        await self.client.close(RuntimeNotRunning(why))
+
+    def freeze(self) -> None:
+        """Let nothing reach or leave this process until `thaw`, start no turn, and renew no lease."""
+        self.services.dispatcher.hold()
+        self._leases.hold()
+        self.client.link.hold()
+        self.client.ears.hold()
+
+    def thaw(self) -> None:
+        """Go on where `freeze` has held everything, whatever happened meanwhile."""
+        self.client.link.go_on()
+        self.client.ears.go_on()
+        self._leases.go_on()
+        self.services.dispatcher.go_on()
+
     # -- what it hosts
 
     async def host(self, hosted: HostedType) -> None:

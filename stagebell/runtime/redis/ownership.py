@@ -88,10 +88,14 @@ class Ownership:
 
     async def stop(self) -> None:
         """Claim no more, and give everything up. Turns that are open lose their fence."""
+        await self.claim_no_more()
+        await self._let_go(list(self._services.partitions.values()))
+
+    async def claim_no_more(self) -> None:
+        """Claim no more; what is owned stays."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        await self._let_go(list(self._services.partitions.values()))
 
     async def hand_over(self, hold_ms: int) -> None:
         """The runtime stops: give everything up at once. Turns that are open go on under their holds.

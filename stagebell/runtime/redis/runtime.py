@@ -109,6 +109,8 @@ class RedisRuntime(Scheduling):
             ServerUnavailable: the server cannot be reached, or cannot write now.
             ServerRefused: it refused the credentials, or a command that is needed.
         """
+        if self._phase is Phase.CRASHED:
+            raise RuntimeNotRunning(f"start was refused: the runtime {self._phase.value}")
         if self._phase in (Phase.STARTING, Phase.RUNNING):
             raise RuntimeError("the runtime is already started")
         self._phase = Phase.STARTING
@@ -218,6 +220,8 @@ class RedisRuntime(Scheduling):
 
         From inside a turn of this runtime it returns at once, as `stop` does, and agents are closed after the turn.
         """
+        if self._phase is Phase.CRASHED:
+            return  # no code of its agents runs any more
         if self._caller() is not None:
             with suppress(RuntimeNotRunning):
                 await self.stop()
@@ -240,6 +244,36 @@ class RedisRuntime(Scheduling):
             await self._catalog.close()
         finally:
             await self._dispatcher.retiring.finish()
+
+    # -- faults, for tests: see `stagebell.testing`
+
+    async def crash(self) -> None:
+        """End as a killed process does; see `stagebell.testing.crash`.
+
+        Raises:
+            RuntimeNotRunning: it is not running.
+        """
+        node = self._running("crash")
+        self._node, self._phase = None, Phase.CRASHED
+        # In a task of its own: the turn that asks for it is interrupted as the others are.
+        await asyncio.shield(self._end_with(node.crash(f"the runtime {Phase.CRASHED.value}")))
+        self._release_server()
+
+    def freeze(self) -> None:
+        """Stand still as a stopped process does; see `stagebell.testing.freeze`.
+
+        Raises:
+            RuntimeNotRunning: it is not running.
+        """
+        self._running("freeze").freeze()
+
+    def thaw(self) -> None:
+        """Go on after `freeze`.
+
+        Raises:
+            RuntimeNotRunning: it is not running.
+        """
+        self._running("thaw").thaw()
 
     def _release_server(self) -> None:
         if self._server is not None:

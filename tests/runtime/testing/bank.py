@@ -61,3 +61,9 @@ ACCOUNT = AgentId("account", "default")
 async def amounts(runtime: AgentRuntime) -> list[int]:
     """What the account has kept."""
     return (await runtime.send_message(Balance(), ACCOUNT)).amounts
+
+
+def now_ms(client: Any) -> int:
+    """The server's time."""
+    seconds, micros = client.time()
+    return int(seconds * 1000 + micros // 1000)
