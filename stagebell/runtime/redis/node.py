@@ -168,6 +168,7 @@ class Node:
         self.client.link.break_off(why)
         self.client.ears.break_off()
         self._leases.fall_silent()
+        self._due_timers.close()
         self.client.replies.fail_all(RuntimeNotRunning(why))
         await self.services.dispatcher.abort(why)
         await self.inquiries.close()
