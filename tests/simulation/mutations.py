@@ -67,7 +67,7 @@ _FENCE = {
     ),
     "any-hold-is-mine": Mutation(
         EVERY,
-        "return held and string.match(held, '^%d+|(.*)$') == tok and 'hold'",
+        "return held and string.match(held, '^%d+|([^|]*)') == tok and 'hold'",
         "return held and 'hold'",
         _OWN + "test_a_held_agent_is_closed_to_the_new_owner_and_open_to_the_old_one",
     ),
@@ -249,7 +249,7 @@ _OWNERSHIP = {
     ),
     "break-hold-early": Mutation(
         "break_hold",
-        "if tonumber(string.match(held, '^(%d+)|')) > now_ms(ARGV[3]) then return 0 end",
+        "if ARGV[3] ~= '1' and tonumber(string.match(held, '^(%d+)|')) > now_ms(ARGV[4]) then return 0 end",
         "",
         _OWN + "test_a_hold_is_broken_when_it_is_over_and_only_by_the_owner",
     ),
