@@ -1,9 +1,9 @@
-"""Messages of agents whose turn goes on at a former owner of their partition; see `held_elsewhere`."""
+"""Messages of a partition in memory; and those of agents whose turn goes on at a former owner, see `held_elsewhere`."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from autogen_core import AgentId
 
@@ -11,11 +11,45 @@ if TYPE_CHECKING:
     from stagebell.runtime.redis.partition import Partition
 
 
+class Incoming(Protocol):
+    """A message of this partition that is in memory."""
+
+    turn_id: str
+    agent: AgentId
+
+    def forget(self) -> None:
+        """It is not ours to run any more; if its turn is open, nothing of it will be committed."""
+        ...
+
+    def forget_unless_started(self) -> None:
+        """The same, for a message whose turn has not started."""
+        ...
+
+    @property
+    def caller_stream(self) -> str:
+        """The stream on which a caller outside of all turns waits; empty when none does."""
+        ...
+
+    def end_early(self, why: str) -> None:
+        """Its caller waits no more ("cancel"), or has waited long enough ("deadline")."""
+        ...
+
+    def let_go(self) -> bool:
+        """Leave memory for a while, unless its turn has started or somebody's turn waits for it; True when it did."""
+        ...
+
+    @property
+    def held_turn(self) -> tuple[str, str] | None:
+        """Agent and turn id, when its turn is open and needs a hold (one that another turn awaits needs none)."""
+        ...
+
+
 class Parked:
     """A message of an agent that a former owner still holds."""
 
     __slots__ = ("_entry_id", "_partition", "agent", "envelope", "turn_id")
     held_turn = None
+    caller_stream = ""
 
     def __init__(self, partition: Partition, entry_id: str, turn_id: str, agent: str, envelope: bytes) -> None:
         self._partition = partition

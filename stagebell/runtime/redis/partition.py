@@ -27,44 +27,11 @@ from stagebell.runtime.redis.holding import Holding
 from stagebell.runtime.redis.keys import LeasedKeys
 from stagebell.runtime.redis.link import Link
 from stagebell.runtime.redis.lookahead import EntryId, LookAhead, after, is_call, may_be_call, parse_entry_id
-from stagebell.runtime.redis.parked import Parked
+from stagebell.runtime.redis.parked import Incoming, Parked
 from stagebell.runtime.redis.requests import Turn
 from stagebell.runtime.redis.results import InboxEntry
 
 logger = logging.getLogger("stagebell")
-
-
-class Incoming(Protocol):
-    """A message of this partition that is in memory."""
-
-    turn_id: str
-    agent: AgentId
-
-    def forget(self) -> None:
-        """It is not ours to run any more; if its turn is open, nothing of it will be committed."""
-        ...
-
-    def forget_unless_started(self) -> None:
-        """The same, for a message whose turn has not started."""
-        ...
-
-    @property
-    def caller_stream(self) -> str:
-        """The stream on which a caller outside of all turns waits; empty when none does."""
-        ...
-
-    def end_early(self, why: str) -> None:
-        """Its caller waits no more ("cancel"), or has waited long enough ("deadline")."""
-        ...
-
-    def let_go(self) -> bool:
-        """Leave memory for a while, unless its turn has started or somebody's turn waits for it; True when it did."""
-        ...
-
-    @property
-    def held_turn(self) -> tuple[str, str] | None:
-        """Agent and turn id, when its turn is open and needs a hold (one that another turn awaits needs none)."""
-        ...
 
 
 class Owned(Protocol):
