@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 from stagebell.runtime.redis.keys import alive_key
 from stagebell.runtime.redis.link import Link
-from stagebell.runtime.redis.partition import Incoming, Partition
+from stagebell.runtime.redis.parked import Incoming
+from stagebell.runtime.redis.partition import Partition
 
 _ALIVE_MS = 10_000
 _PERIOD = 2.0

@@ -50,7 +50,7 @@ _ALONE_WITHIN = 5.0  # seconds
 
 
 class DurableTurn(RetriedTurn):
-    """One message of a partition; see `engine.ports.Receipt` and `partition.Incoming`."""
+    """One message of a partition; see `engine.ports.Receipt` and `parked.Incoming`."""
 
     __slots__ = ("_before", "_is_alone")
 
@@ -257,7 +257,7 @@ class DurableTurn(RetriedTurn):
         self._stop_alarm()
         self._partition.leave(self.fence.entry_id)
 
-    # -- what the partition asks (partition.Incoming)
+    # -- what the partition asks (parked.Incoming)
 
     def forget(self) -> None:
         """Nothing of this message will be committed here."""
