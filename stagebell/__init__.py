@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from stagebell.errors import StagebellError
     from stagebell.runtime.engine.deadlines import deadline, remaining
     from stagebell.runtime.engine.deferred import DeferredReply, defer_reply
+    from stagebell.runtime.engine.hops import hop_limit
     from stagebell.runtime.engine.immediate import immediate
     from stagebell.runtime.engine.migrations import migrates
     from stagebell.runtime.engine.options import agent_options
@@ -42,6 +43,7 @@ __all__ = [
     "deadline",
     "defer_reply",
     "errors",
+    "hop_limit",
     "immediate",
     "migrates",
     "remaining",
@@ -63,6 +65,7 @@ _MODULES = {
     "agent_options": "stagebell.runtime.engine.options",
     "defer_reply": "stagebell.runtime.engine.deferred",
     "deadline": "stagebell.runtime.engine.deadlines",
+    "hop_limit": "stagebell.runtime.engine.hops",
     "immediate": "stagebell.runtime.engine.immediate",
     "migrates": "stagebell.runtime.engine.migrations",
     "remaining": "stagebell.runtime.engine.deadlines",

@@ -7,6 +7,7 @@
     ├── UnknownDeadLetter     (also LookupError)              it is not there, or not any more
     ├── CallCycleError        agents wait for each other in a circle
     ├── CallDepthExceeded     a chain of calls is longer than the limit
+    ├── HopLimitExceeded      one message led to more others than its limit of hops allows
     ├── DeadlineExceeded      (also TimeoutError)             the deadline was over before the answer came
     ├── RuntimeNotRunning     (also RuntimeError)             the runtime was stopped or not started
     ├── RemoteHandlerError    a handler elsewhere raised an exception whose class is not loaded here
@@ -111,6 +112,17 @@ class CallDepthExceeded(StagebellError):
         self.recipient = str(recipient)
         self.depth = depth
         self.limit = limit
+
+
+class HopLimitExceeded(StagebellError):
+    """One message led to more others than its limit of hops allows."""
+
+    def __init__(self, recipient: str) -> None:
+        super().__init__(
+            f"the message to {recipient} is one hop more than the limit around the first message of its chain allows: "
+            "agents probably send to each other without end; if not, raise the `hop_limit`"
+        )
+        self.recipient = recipient
 
 
 class DeadlineExceeded(StagebellError, TimeoutError):

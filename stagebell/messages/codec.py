@@ -61,6 +61,8 @@ def _head(envelope: Envelope) -> dict[str, object]:
         head["chain"] = envelope.chain
     if envelope.deadline is not None:
         head["deadline"] = envelope.deadline
+    if envelope.hops is not None:
+        head["hops"] = envelope.hops
     if envelope.time:
         head["time"] = envelope.time
     if envelope.traceparent:
@@ -92,6 +94,7 @@ def unpack(raw: bytes | str) -> Envelope:
         reply=fields.get("reply", ""),
         chain=read.chain(fields),
         deadline=read.deadline(fields),
+        hops=read.hops(fields),
         time=fields.get("time", ""),
         traceparent=fields.get("traceparent", ""),
     )

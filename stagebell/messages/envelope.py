@@ -33,6 +33,7 @@ class Envelope:
         reply: where the answer goes; text that only the runtime that wrote it understands.
         chain: ids of the calls from which this message descends, the oldest first.
         deadline: milliseconds since the epoch after which nobody waits for the answer.
+        hops: how many further messages, one leading to the next, may follow from it.
         time: when it was sent, RFC 3339, see `timestamp`.
         traceparent: W3C trace context.
         v: major version of the wire format.
@@ -49,6 +50,7 @@ class Envelope:
     reply: str = ""
     chain: tuple[str, ...] = ()
     deadline: int | None = None
+    hops: int | None = None
     time: str = ""
     traceparent: str = ""
     v: int = VERSION

@@ -15,8 +15,8 @@ from stagebell.messages.envelope import Kind, is_json
 from stagebell.messages.reasons import explain, shorten
 
 _TEXT = ("id", "type", "kind", "datacontenttype", "data_base64", "to", "from", "topic", "reply", "time")
-_TYPES: dict[str, type] = {**dict.fromkeys(_TEXT, str), "traceparent": str, "chain": list, "deadline": int}
-_WORDS = {str: "text", list: "a list of ids", int: "a whole number of milliseconds since the epoch"}
+_TYPES: dict[str, type] = {**dict.fromkeys(_TEXT, str), "traceparent": str, "chain": list, "deadline": int, "hops": int}
+_WORDS = {str: "text", list: "a list of ids", int: "a whole number"}
 _KINDS: dict[str, Kind] = {"send": "send", "publish": "publish", "reply": "reply", "failure": "failure"}
 _LATEST_MS = 2**53  # whole numbers above it are not exact in every language
 _is_agent = re.compile(r"[\w\-.]+/").match
@@ -78,6 +78,14 @@ def deadline(fields: Fields) -> int | None:
     if ms is not None and not 0 <= ms <= _LATEST_MS:
         refuse(fields, "deadline must be between 0 and 2**53 milliseconds since the epoch")
     return ms
+
+
+def hops(fields: Fields) -> int | None:
+    """Return how many further messages may follow."""
+    left: int | None = fields.get("hops")
+    if left is not None and left < 0:
+        refuse(fields, "hops must not be negative")
+    return left
 
 
 def agent(fields: Fields, name: str) -> str:

@@ -32,6 +32,7 @@ ENVELOPES = {
         reply=f"j|shop:editor:3|{TURN}|0.0",
         chain=(f"{TURN}.0.0",),
         deadline=1769860800250,
+        hops=12,
         time="2026-01-31T12:00:00.250Z",
         traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
     ),

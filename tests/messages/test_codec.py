@@ -50,6 +50,7 @@ def envelopes(draw: st.DrawFn) -> Envelope:
         reply=draw(_text),
         chain=tuple(draw(st.lists(_text, max_size=3))),
         deadline=draw(st.none() | st.integers(0, 2**53)),
+        hops=draw(st.none() | st.integers(0, 2**31)),
         time=draw(_text),
         traceparent=draw(_text),
     )
@@ -150,6 +151,8 @@ def test_data_of_another_media_type_may_be_text() -> None:
         ({"deadline": 1.5}, "deadline must be a whole number"),
         ({"deadline": True}, "deadline must be a whole number"),
         ({"deadline": -1}, "deadline must be between"),
+        ({"hops": -1}, "hops must not be negative"),
+        ({"hops": "3"}, "hops must be a whole number"),
         ({"deadline": 2**54}, "deadline must be between"),
         ({"data_base64": "AAAA"}, "both data and data_base64"),
         ({"data": ..., "data_base64": "no base64!"}, "data_base64"),

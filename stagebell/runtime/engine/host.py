@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from asyncio import CancelledError, get_running_loop, sleep
 from collections.abc import Awaitable, Callable, Sequence
-from contextvars import Context, copy_context
+from contextvars import Context
 from typing import Any, TypeVar, cast
 
 from autogen_core import (
@@ -38,6 +38,7 @@ from stagebell.runtime.engine.deferred import RepliesInMemory
 from stagebell.runtime.engine.dispatch import Dispatcher
 from stagebell.runtime.engine.drive import drive
 from stagebell.runtime.engine.events import Events
+from stagebell.runtime.engine.hops import context_for, next_hop
 from stagebell.runtime.engine.interventions import Interventions
 from stagebell.runtime.engine.outcome import require_handler
 from stagebell.runtime.engine.performer import Performer
@@ -176,7 +177,7 @@ class Host:
             raise Undeliverable(recipient, f"agent type {recipient.type!r} is not registered in this runtime")
         if token is not None and token.is_cancelled():
             raise CancelledError
-        caller = self._caller()
+        caller, hops = self._caller(), next_hop(recipient)
         deadline = given_deadline.get()
         if caller is not None and caller.deadline is not None:
             deadline = deadline_of(caller)
@@ -192,12 +193,12 @@ class Host:
             or self._watched
             or not self._may_inline(activation, caller)
         ):
-            return await self._call_queued(activation, message, sender, token, message_id, caller, deadline)
+            return await self._call_queued(activation, message, sender, token, message_id, caller, deadline, hops)
         turn = Turn(activation, caller, sender, None, True, token, message_id)
         turn.inline = True
         activation.push_turn(turn)
         try:
-            result = await drive(self._dispatcher, turn, agent.on_message(message, turn), copy_context())
+            result = await drive(self._dispatcher, turn, agent.on_message(message, turn), context_for(hops))
         except CancelledError:
             if caller is None and self._dispatcher.aborted:
                 raise RuntimeNotRunning(self._dispatcher.aborted) from None
@@ -224,12 +225,13 @@ class Host:
         message_id: str | None,
         caller: Turn | None,
         deadline: int | None,
+        hops: int | None,
     ) -> Any:
         dispatcher = self._dispatcher
         self._refuse_endless(activation, caller)
         entry = Entry(
             message,
-            copy_context(),
+            context_for(hops),
             sender=sender,
             is_rpc=True,
             token=token,
@@ -302,7 +304,7 @@ class Host:
     ) -> None:
         entry = Entry(
             message,
-            copy_context(),
+            context_for(next_hop(topic)),
             sender=sender,
             topic_id=topic,
             token=token,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextvars import Context
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from autogen_core import AgentId, CancellationToken, TopicId
 
 from stagebell.messages.ids import output_id, turn_id
 from stagebell.messages.registry import Encoded
+from stagebell.runtime.engine.hops import fresh_context, hops_left
 from stagebell.runtime.engine.timers import TimerId
 from stagebell.runtime.redis.effects import Effect
 from stagebell.runtime.redis.keys import LeasedKeys
@@ -28,6 +30,7 @@ class Published(NamedTuple):
     sender: AgentId | None
     deadline: int | None
     token: CancellationToken | None
+    hops: int | None  # that the code which published it had left
 
 
 class Outbox:
@@ -55,7 +58,7 @@ class Outbox:
         """Publish with the commit; what is sent is the message as it is now."""
         id = output_id(self._turn_id, len(self.published))
         envelope = self._services.wire.publication(encoded, id=id, topic=topic, sender=sender, deadline=deadline)
-        self.published.append(Published(id, topic, envelope, message, sender, deadline, token))
+        self.published.append(Published(id, topic, envelope, message, sender, deadline, token, hops_left()))
 
     def put(self, *effects: Effect) -> None:
         """Let this happen with the commit."""
@@ -111,9 +114,12 @@ class Outbox:
                 self._watch(published, published.token)
             agents = self._recipients(published, bound=True)
             if agents:
-                self._services.publish_here(
-                    published.message, published.topic, agents, published.sender, published.id, published.deadline
-                )
+                self._hand_over(published, agents)
+
+    def _hand_over(self, published: Published, agents: list[AgentId]) -> None:
+        context = Context() if published.hops is None else fresh_context(published.hops)
+        to = published.message, published.topic, agents, published.sender, published.id, published.deadline
+        context.run(self._services.publish_here, *to)
 
     def _watch(self, published: Published, token: CancellationToken) -> None:
         """From now on the messages are ended when the token is cancelled."""

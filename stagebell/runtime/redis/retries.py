@@ -121,7 +121,7 @@ class RetriedTurn(LimitedTurn):
         assert old is not None
         return Entry(
             self._services.wire.decode(self.envelope),  # anew: the handler may have changed the former one
-            self._services.context,
+            old.context,
             sender=old.sender,
             topic_id=old.topic_id,
             is_rpc=old.is_rpc,

@@ -16,6 +16,7 @@ from stagebell.messages.codec import check_size, pack
 from stagebell.messages.envelope import FAILURE_TYPE, Envelope
 from stagebell.messages.failure import describe, name_of, restore
 from stagebell.messages.registry import Encoded, TypeRegistry
+from stagebell.runtime.engine.hops import next_hop
 from stagebell.runtime.engine.migrations import StateForm, StoredState
 from stagebell.runtime.engine.options import is_version
 from stagebell.runtime.engine.snapshots import check_state
@@ -70,7 +71,11 @@ class Wire:
         chain: tuple[str, ...] = (),
         deadline: int | None = None,
     ) -> bytes:
-        """The envelope of a call (with `reply`) or of a message that nobody waits for."""
+        """The envelope of a call (with `reply`) or of a message that nobody waits for.
+
+        Raises:
+            HopLimitExceeded: it would be one hop too many.
+        """
         return pack(
             Envelope(
                 id=id,
@@ -83,13 +88,14 @@ class Wire:
                 reply=spell_reply(reply),
                 chain=chain,
                 deadline=deadline,
+                hops=next_hop(to),
             )
         )
 
     def publication(
         self, encoded: Encoded, *, id: str, topic: TopicId, sender: AgentId | None, deadline: int | None = None
     ) -> bytes:
-        """The envelope of a publish, the same for all its subscribers."""
+        """The envelope of a publish, the same for all its subscribers. Raises as `request` does."""
         return pack(
             Envelope(
                 id=id,
@@ -100,6 +106,7 @@ class Wire:
                 topic=str(topic),
                 sender=_spell(sender),
                 deadline=deadline,
+                hops=next_hop(topic),
             )
         )
 

@@ -11,6 +11,7 @@ from autogen_core import AgentId, TopicId
 from stagebell.errors import CantHandle, MalformedMessage, MessageError, UnknownVersion, UnregisteredType
 from stagebell.messages.codec import unpack
 from stagebell.messages.envelope import Envelope
+from stagebell.runtime.engine.hops import fresh_context
 from stagebell.runtime.engine.turn import Entry
 from stagebell.runtime.redis.ears import Fields
 from stagebell.runtime.redis.keys import PartitionKeys
@@ -117,7 +118,7 @@ class Receiver:
         partition.agents[agent.key] = activation
         message.entry = entry = Entry(
             content,
-            services.context,
+            services.context if envelope.hops is None else fresh_context(envelope.hops),
             sender=sender,
             topic_id=topic,
             is_rpc=envelope.kind == "send",
