@@ -59,10 +59,8 @@ def _head(envelope: Envelope) -> dict[str, object]:
         head["reply"] = envelope.reply
     if envelope.chain:
         head["chain"] = envelope.chain
-    if envelope.deadline is not None:
-        head["deadline"] = envelope.deadline
-    if envelope.hops is not None:
-        head["hops"] = envelope.hops
+    if envelope.deadline is not None or envelope.hops is not None:
+        head.update(_limits(envelope))
     if envelope.time:
         head["time"] = envelope.time
     if envelope.traceparent:
@@ -70,6 +68,11 @@ def _head(envelope: Envelope) -> dict[str, object]:
     if envelope.datacontenttype != JSON_DATA_CONTENT_TYPE:
         head["datacontenttype"] = envelope.datacontenttype
     return head
+
+
+def _limits(envelope: Envelope) -> dict[str, int]:
+    limits = {"deadline": envelope.deadline, "hops": envelope.hops}
+    return {name: limit for name, limit in limits.items() if limit is not None}
 
 
 def unpack(raw: bytes | str) -> Envelope:

@@ -84,6 +84,7 @@ async def test_agents_bound_to_a_process_hand_the_limit_on(runtime: Any, start: 
     await eventually(lambda: seen == ["end"], 10)
 
 
+@pytest.mark.unit
 async def test_a_limit_below_one_is_refused() -> None:
     with pytest.raises(ValueError, match="at least 1"), stagebell.hop_limit(0):
         pass
