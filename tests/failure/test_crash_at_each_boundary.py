@@ -39,6 +39,7 @@ from tests.failure.agents import (
     Measure,
     Measured,
     Remind,
+    Round,
     Settle,
     Trouble,
 )
@@ -111,8 +112,25 @@ async def _reminded(publisher: Publisher) -> Any:
     return (await publisher.call(Remind(delay=0.02), AgentId("reminder", "a"))).count
 
 
+def _round(**options: Any) -> Callable[[Publisher], Awaitable[Any]]:
+    """A host visits two guests at once, and both come back to it while it waits."""
+
+    async def ask(publisher: Publisher) -> Any:
+        reply = await publisher.call(Round(guests=["b", "c"], **options), AgentId("host", "h"))
+        return reply.count
+
+    return ask
+
+
 def _kept(heard: dict[str, list[int]], **sent: int) -> dict[str, Any]:
     return {"heard": heard, "sent": sent}
+
+
+def _visits(ask: Callable[[Publisher], Awaitable[Any]], *guests: str, least: int) -> Story:
+    """Each nested turn took effect once, and so did each step of the turn between them."""
+    steps = {f"{step} {guest}": 1 for guest in guests for step in ("to", "visitor", "from")}
+    host = {"heard": {}, "sent": {"round": 1, "home": 1, **steps}}
+    return Story("visits", ask, 2, {"host": {"h": host}, "guest": {g: _kept({}, host=1) for g in guests}}, least)
 
 
 STORIES = {
@@ -167,6 +185,8 @@ STORIES = {
         },
         least=6,
     ),
+    "calls at once that both come back": _visits(_round(pauses=[0.03, 0.0]), "b", "c", least=10),
+    "nested turns whose calls come back": _visits(_round(deep=True), "b", "c", "b-inner", "c-inner", least=18),
 }
 
 
@@ -226,7 +246,11 @@ class Trial:
         assert not self._view.against_the_list()
 
 
-@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
+LONG = "nested turns whose calls come back"
+PARAMS = [pytest.param(story, id=name, marks=[pytest.mark.torture] * (name == LONG)) for name, story in STORIES.items()]
+
+
+@pytest.mark.parametrize("story", PARAMS)
 @pytest.mark.parametrize(("server", "moment"), HALVES, indirect=["server"])
 async def test_a_worker_that_dies_at_any_of_its_scripts_leaves_each_effect_once(
     server: Server, namespace: str, story: Story, moment: Moment

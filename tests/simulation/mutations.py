@@ -107,9 +107,15 @@ _PROGRESS = {
     "commit-no-replies": Mutation("commit", "count(KEYS[6], '#r') < tonumber(ARGV[14])", "false"),
     "commit-no-savepoints": Mutation(
         "commit",
-        "count(KEYS[7], '#n') < tonumber(ARGV[15])",
+        "own < tonumber(ARGV[15])",
         "false",
         _COMMIT + "test_a_refused_commit_changes_nothing",
+    ),
+    "commit-unseen": Mutation(
+        "commit",
+        "if own > 0 and ARGV[15] == '-1' then return refuse({'UNSEEN', v}) end",
+        "",
+        _COMMIT + "test_a_turn_that_has_not_asked_is_refused_when_there_are_savepoints",
     ),
     "commit-no-parent-savepoints": Mutation(
         "commit", "parent < tonumber(ARGV[16])", "false", _COMMIT + "test_a_refused_commit_changes_nothing"
@@ -192,12 +198,21 @@ _JOURNAL = {
     ),
 }
 
+_LEAVES = _COMMIT + "test_a_nested_turn_leaves_a_savepoint_and_no_state"
+
 _SAVEPOINTS = {
-    "nested-leaves-nothing": Mutation("commit", "local kept = ARGV[7] ~= '' and", "local kept = false and"),
-    "nested-not-the-last": Mutation("commit", ", 'last', ARGV[8]} or {}", "} or {}"),
-    "nested-not-numbered": Mutation("commit", "'n:' .. ARGV[8], parent + 1, ", ""),
+    "nested-leaves-nothing": Mutation(
+        "commit", "if ARGV[7] ~= '' then keep_savepoint", "if false then keep_savepoint", _LEAVES
+    ),
+    "nested-not-the-last": Mutation("commit", ", 'last', name)", ")", _LEAVES),
+    "nested-without-place": Mutation(
+        "commit", "if name ~= '-' then redis.call('HSET', key, '@' .. name, place) end", "", _LEAVES
+    ),
     "nested-not-counted": Mutation(
-        "commit", "redis.call('HSET', KEYS[8], '#n', parent + 1,", "redis.call('HSET', KEYS[8], '#n', parent,"
+        "commit",
+        "keep_savepoint(KEYS[8], ARGV[8], ARGV[7], parent + 1)",
+        "keep_savepoint(KEYS[8], ARGV[8], ARGV[7], parent)",
+        _LEAVES,
     ),
     "nested-writes-state": Mutation(
         "commit",
@@ -205,7 +220,7 @@ _SAVEPOINTS = {
         "elseif mode == 'nested' then\n  redis.call('HSET', KEYS[4], 'v', v, 'd', ARGV[7])\n",
         _COMMIT + "test_a_nested_turn_leaves_a_savepoint_and_no_state",
     ),
-    "savepoint-not-given": Mutation("call", "field(savepoints, k) or ''", "''"),
+    "savepoints-not-told": Mutation("call", "or 'REPLY', r, n,", "or 'REPLY', r, 0,", _LEAVES),
     "failure-drops-savepoint": Mutation(
         "fail", "saved = mode ~= 'plain' and last and field(KEYS[7], last)", "saved = false"
     ),

@@ -1,7 +1,8 @@
 """The calls of one turn: each leaves exactly once, however often the turn is run, and gets the same reply each time.
 
 Call k of a turn is recorded in the turn's journal by the script that sends it; so is its reply, by the callee's
-commit. A turn that runs again (its worker died) asks the journal first. k = branch.number: branches are the tasks of
+commit. A turn that runs again (its worker died) asks the journal first, and takes replies and savepoints in the order
+of its first run (`taking`; the rule is in `savepoints`). k = branch.number: branches are the tasks of
 the turn in the order of their first call, so calls made at once by `gather` keep their places.
 """
 
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from autogen_core import AgentId, CancellationToken
 
-from stagebell.errors import CallDepthExceeded, DeadlineExceeded, ServerRefused, ServerUnavailable, StateMismatch
+from stagebell.errors import CallDepthExceeded, DeadlineExceeded, ServerRefused, ServerUnavailable
 from stagebell.messages.codec import unpack
 from stagebell.messages.envelope import Envelope
 from stagebell.messages.ids import call_id, turn_id
@@ -29,16 +30,13 @@ from stagebell.runtime.redis.replies import OpenCall
 from stagebell.runtime.redis.requests import Delivery, ReplyTo
 from stagebell.runtime.redis.results import CallReply
 from stagebell.runtime.redis.storage import Stored
-from stagebell.runtime.redis.wire import decode_state
+from stagebell.runtime.redis.taking import Taking
 
 if TYPE_CHECKING:
     from stagebell.runtime.redis.services import Services
     from stagebell.runtime.redis.turns import DurableTurn
 
 logger = logging.getLogger("stagebell")
-
-
-_SAVEPOINT_WITHIN = 5.0  # seconds
 
 
 class TurnEnded(Exception):
@@ -54,22 +52,21 @@ class TurnCalls:
         self.failed: list[str] = []  # those whose recorded reply is a failure
         self.known_replies = 0
         self.known_savepoints = 0
+        self._first = True  # no call of this attempt was answered by the server yet, and no nested turn began
         self._services = services
         self._turn = turn
         self._requests: dict[str, tuple[Delivery, str]] = {}
         self._branches: dict[Task[Any] | None, int] = {}
         self._numbers: dict[int, int] = {}
         self._answered = 0
-        self._loaded = 0
         self._forsaken = False  # nobody waits for its calls, but they are not cancelled
         self.savepoint = b""  # the last one: what nested turns left, and others have seen
         self._joined: set[str] = set()
+        self.taking = Taking(services, turn, self.open, self._let_in)
 
     def awaits_one_of(self, chain: tuple[str, ...]) -> str | None:
         """The k of the open call that is in `chain`; "-" for a call to an agent of this process, None for none."""
         own = self._turn.turn_id
-        if self._behind:
-            return None
         for link in chain:
             head, _, k = link.partition(".")
             if head == own and (k in self._joined or (not k and self._calls_in_memory)):
@@ -82,26 +79,13 @@ class TurnCalls:
             if call.keys is not None and (entry_id := self.entry_ids.get(k)) and not call.answer.done():
                 yield Place(call.keys.tag, entry_id, call.turn_id)
 
-    @property
-    def _behind(self) -> bool:
-        """True while a turn that runs again has not come to the call that brings the last savepoint, but not for ever.
-
-        What is let in before would build on an older state.
-        """
-        if self._loaded >= self.known_savepoints or not self._turn.keeps_state:
-            return False
-        now = asyncio.get_running_loop().time()
-        return all(now - call.since < _SAVEPOINT_WITHIN for call in self.open.values())
-
     def keep(self, state: bytes) -> None:
         """What a nested turn leaves, also if this turn fails; empty: nothing new."""
         self.savepoint = state or self.savepoint
 
     def saved(self, more: int) -> None:
-        """So many more savepoints were written (-1: one fewer); the agent in memory is what the last one holds."""
-        if more:
-            self.known_savepoints += more
-            self._loaded = self.known_savepoints
+        """So many more savepoints were written (-1: one fewer)."""
+        self.known_savepoints += more
 
     @property
     def _calls_in_memory(self) -> bool:
@@ -177,8 +161,9 @@ class TurnCalls:
         alarm = None if deadline is None else services.clock.call_at(deadline, lambda: self._too_late(k, deadline))
         try:
             own.ensure_begun()
-            await self.ask(k, first=True)
-            self._let_in(k)
+            await self.ask(k)
+            if not self.taking.replaying:  # the states that earlier nested turns left are loaded first
+                self._let_in(k)
             outcome = await services.awaiting.answer(answer, token)
             if outcome.kind == "failure":
                 self.failed.append(k)
@@ -197,7 +182,6 @@ class TurnCalls:
 
     def _let_in(self, k: str) -> None:
         """Calls that descend from call k may start now; in a turn that runs again they may be waiting already."""
-        # Not before the journal has answered: the state that earlier ones left has to be loaded first.
         self._joined.add(k)
         if self._turn.turn is not None:
             activation = self._turn.turn.activation
@@ -249,7 +233,7 @@ class TurnCalls:
             answered,
         )
 
-    async def ask(self, k: str, *, first: bool = False) -> None:
+    async def ask(self, k: str) -> None:
         """Send call k if it was not sent yet, and take its reply if there is one."""
         if k not in self._requests:
             return
@@ -270,9 +254,9 @@ class TurnCalls:
         )
         if reply.status == "STALE_REGISTRY":
             await self._find_again(k)
-            await self.ask(k, first=first)
+            await self.ask(k)
         else:
-            await self._take(k, reply, first)
+            self._take(k, reply)
 
     async def _find_again(self, k: str) -> None:
         """The process that held the agent may have ended."""
@@ -285,6 +269,9 @@ class TurnCalls:
 
     async def poll(self, k: str) -> None:
         """Ask the journal whether call k was answered; a refusal goes to whoever awaits the call."""
+        self.taking.look()
+        if self.taking.has(k):
+            return
         try:
             await self.ask(k)
             if k in self._joined:
@@ -300,16 +287,20 @@ class TurnCalls:
 
     def heard(self, k: str, payload: bytes) -> None:
         """The bell brought the reply to call k."""
-        call = self.open.get(k)
-        if call is None or call.answer.done():
+        if k not in self.open or self.taking.has(k):
             return
         # Each reply that this turn has seen is one the journal holds: a journal with fewer has lost writes.
         self._answered += 1
         self.known_replies = max(self.known_replies, self._answered)
-        call.answer.set_result(unpack(payload))
+        self.taking.arrived(k, unpack(payload))
+
+    def nested_began(self) -> None:
+        """A nested turn of this attempt will leave a savepoint."""
+        self._first = False
 
     def hand_over(self) -> None:
         """The turn ends; the replies to calls that tasks of it still have open will come to the process."""
+        self.taking.stop()
         for k, call in self.open.items():
             self._services.replies.adopt(call_id(self._turn.turn_id, k), call, self.entry_ids.get(k, ""))
 
@@ -321,23 +312,23 @@ class TurnCalls:
     def give_up(self) -> None:
         """The turn has ended without effect: nobody will answer its calls here."""
         self._forsaken = True
+        self.taking.stop()
         for call in self.open.values():
             call.answer.cancel()
 
-    async def _take(self, k: str, reply: CallReply, first: bool) -> None:
+    def _take(self, k: str, reply: CallReply) -> None:
         match reply.status:
             case "SENT" | "PENDING" | "REPLY":
                 self.known_replies = max(self.known_replies, reply.replies)
+                if self._first and (reply.savepoints or reply.status != "SENT") and self._turn.keeps_state:
+                    self.taking.replay()
+                self._first = False
                 self.known_savepoints = max(self.known_savepoints, reply.savepoints)
                 self.entry_ids[k] = reply.entry_id
-                if first and reply.savepoint_number > self._loaded:  # not over a later one, of another call
-                    self._loaded = reply.savepoint_number
-                    self.savepoint = reply.savepoint
-                    await self.load(reply.savepoint)
-                call = self.open.get(k)
-                if reply.status == "REPLY" and call is not None and not call.answer.done():
+                self.taking.was_made(k, anew=reply.status == "SENT")
+                if reply.status == "REPLY" and k in self.open and not self.taking.has(k):
                     self._answered += 1
-                    self._answer(call, unpack(reply.reply))
+                    self._answer(k, unpack(reply.reply))
             case "CHANGED":
                 raise self._turn.not_deterministic(k)
             case "GONE" if not self._turn.takes_effects:
@@ -348,28 +339,12 @@ class TurnCalls:
             case _:
                 raise ServerRefused(f"call {k} of {self._turn.agent} was refused: {reply.status} {reply.detail}")
 
-    def _answer(self, call: OpenCall, outcome: Envelope) -> None:
+    def _answer(self, k: str, outcome: Envelope) -> None:
         patience, clock = patience_after(outcome), self._services.clock
         if patience is None:
-            call.answer.set_result(outcome)
+            self.taking.arrived(k, outcome)
         else:
-            clock.call_at(clock.now_ms() + patience, call.answer.cancel)
-
-    async def load(self, savepoint: bytes) -> None:
-        """Let the agent go on from this state: one that nested turns left, or the one a nested turn began with."""
-        turn = self._turn.turn
-        agent = turn.activation.agent if turn is not None else None
-        stored = turn.activation.stored if turn is not None else None
-        if agent is None or not isinstance(stored, Stored) or not stored.keeps or stored.form is None:
-            return
-        try:
-            state = stored.form.read(self._turn.agent, decode_state(self._turn.agent, savepoint))
-        except StateMismatch as error:
-            if self._turn.answers:
-                raise
-            self._turn.pause(error)
-            raise CancelledError(str(error)) from error
-        await agent.load_state(state)
+            clock.call_at(clock.now_ms() + patience, self.open[k].answer.cancel)
 
     async def _after_earlier_commits(self) -> None:
         """A call must not leave on the ground of a state whose commit may still be refused."""

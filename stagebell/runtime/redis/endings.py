@@ -24,7 +24,7 @@ from stagebell.runtime.redis.effects import Effect, Mark, set_mark
 from stagebell.runtime.redis.later import DeferredCall
 from stagebell.runtime.redis.outbox import Outbox
 from stagebell.runtime.redis.partition import Partition
-from stagebell.runtime.redis.requests import NO_REPLY, NOTHING_OPEN, Delivery, LeftOpen, Nested, ReplyTo
+from stagebell.runtime.redis.requests import NO_REPLY, NONE_SEEN, NOTHING_OPEN, Delivery, LeftOpen, Nested, ReplyTo
 from stagebell.runtime.redis.requests import Turn as Fence
 from stagebell.runtime.redis.results import EndReply
 from stagebell.runtime.redis.scripts import Scripts
@@ -218,7 +218,7 @@ class TurnEnding(ABC):
             reply=self._reply,
             outputs=self._outputs,
             known_replies=calls.known_replies if calls is not None else 0,
-            known_savepoints=calls.known_savepoints if calls is not None else 0,
+            known_savepoints=calls.known_savepoints if calls is not None else NONE_SEEN,
             registry_version=self._registry_version,
             left_open=self._left_open(),
         )

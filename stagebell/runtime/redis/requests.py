@@ -41,10 +41,10 @@ NO_REPLY = ReplyTo("", "", "", "", "", "")
 
 
 class Nested(NamedTuple):
-    """The parent of a nested turn, its awaited call k, and the count of savepoints known of it."""
+    """The parent of a nested turn, the place where it stands (see `savepoints`), and the savepoints known of it."""
 
     parent_turn: str
-    k: str
+    place: str
     known_savepoints: int
 
 
@@ -74,5 +74,8 @@ class LeftOpen(NamedTuple):
     calls: tuple[str, ...]
     stream: str
 
+
+NONE_SEEN = -1
+"""For the number of savepoints that a turn knows of when it has not asked."""
 
 NOTHING_OPEN = LeftOpen((), "")

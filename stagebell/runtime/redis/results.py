@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 CallStatus = Literal[
     "SENT", "PENDING", "REPLY", "FENCED", "GONE", "STALE", "CHANGED", "STALE_REGISTRY", "BADKEY", "BADARGS"
 ]
-EndStatus = Literal["OK", "FENCED", "DUP", "STALE", "STALE_REGISTRY", "BADKEY", "BADARGS"]
+EndStatus = Literal["OK", "FENCED", "DUP", "STALE", "UNSEEN", "STALE_REGISTRY", "BADKEY", "BADARGS"]
 RequeueStatus = Literal["OK", "GONE", "BADKEY"]
 RetryStatus = Literal["OK", "FENCED", "DUP", "BADKEY"]
 SendStatus = Literal["OK", "STALE_REGISTRY", "BUSY", "BADKEY", "BADARGS"]
@@ -47,8 +47,6 @@ class SendReply(NamedTuple):
 class CallReply(NamedTuple):
     """Where a call stands; `replies` and `savepoints` are what the turn must know from now on.
 
-    `savepoint`: the agent's state after nested turns during this call, empty if there were none; of several calls the
-    one with the highest `savepoint_number` is the latest.
     `reply` with REPLY; `entry_id` of the request with SENT and PENDING; `detail` is the recorded digest
     (CHANGED), the present version (STALE_REGISTRY) or the key of a wrong type (BADKEY).
     """
@@ -56,11 +54,9 @@ class CallReply(NamedTuple):
     status: CallStatus
     replies: int = 0
     savepoints: int = 0
-    savepoint: bytes = b""
     reply: bytes = b""
     entry_id: str = ""
     detail: str = ""
-    savepoint_number: int = 0
 
 
 class EndReply(NamedTuple):
@@ -165,9 +161,9 @@ def read_call(raw: Sequence[Any]) -> CallReply:
     status: Any = _text(raw[0])
     match status:
         case "SENT" | "PENDING":
-            return CallReply(status, raw[1], raw[2], raw[3], savepoint_number=raw[4], entry_id=_text(raw[5]))
+            return CallReply(status, raw[1], raw[2], entry_id=_text(raw[3]))
         case "REPLY":
-            return CallReply(status, raw[1], raw[2], raw[3], savepoint_number=raw[4], reply=raw[5])
+            return CallReply(status, raw[1], raw[2], reply=raw[3])
         case _:
             return CallReply(status, detail=_text(raw[1]) if len(raw) > 1 else "")
 
@@ -256,6 +252,11 @@ def _text_or_empty(value: bytes) -> str:
 def read_state(raw: Sequence[Any]) -> tuple[int, bytes]:
     """The answer of HMGET v d on an agent's state: version 0 and nothing when there is none."""
     return int(raw[0] or 0), raw[1] or b""
+
+
+def read_fields(raw: Sequence[bytes]) -> dict[str, bytes]:
+    """The answer of HGETALL on a hash that only we write."""
+    return {_text(name): value for name, value in zip(raw[::2], raw[1::2], strict=True)}
 
 
 def read_attempts(raw: Sequence[Any]) -> dict[str, int]:

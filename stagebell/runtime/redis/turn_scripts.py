@@ -71,6 +71,10 @@ class TurnScripts(ScriptCalls):
             *forget,
         )
 
+    def savepoints(self, key: str) -> asyncio.Future[dict[str, bytes]]:
+        """What a turn's nested turns left; see `savepoints.read_savepoints`."""
+        return self.run(results.read_fields, "HGETALL", key)
+
     def commit(
         self,
         turn: Turn,
@@ -105,7 +109,7 @@ class TurnScripts(ScriptCalls):
         ]
         values: list[Arg] = [
             *turn.fence,
-            *(mode, version_arg(version), state, nested.k if nested else ""),
+            *(mode, version_arg(version), state, nested.place if nested else ""),
             *(reply_to.mode, reply_to.field, reply, reply_to.turn_id, reply_to.tag),
             *(known_replies, known_savepoints, nested.known_savepoints if nested else 0),
             *(version_arg(registry_version), self.keys.bell_head),
@@ -152,7 +156,7 @@ class TurnScripts(ScriptCalls):
             *(reply_to.key or keys.journal(turn_id), reply_to.own or keys.own, keys.ids),
             *turn.fence,
             "bare" if bare else "nested" if nested else "root" if has_state else "plain",
-            nested.k if nested else "",
+            nested.place if nested else "",
             *(reply_to.mode, reply_to.field, failure, reply_to.turn_id, reply_to.tag),
             *(known_savepoints, nested.known_savepoints if nested else 0, "" if bare else dead_letter),
             *(traceback, uncounted),

@@ -38,7 +38,9 @@ from stagebell.runtime.redis.endings import TurnEnding
 from stagebell.runtime.redis.partition import Partition
 from stagebell.runtime.redis.pausing import bar, pause
 from stagebell.runtime.redis.requests import Nested, ReplyTo
+from stagebell.runtime.redis.results import EndReply
 from stagebell.runtime.redis.retries import RetriedTurn
+from stagebell.runtime.redis.savepoints import WITHOUT_PLACE, Below
 from stagebell.runtime.redis.scripts import Scripts
 from stagebell.runtime.redis.services import Services
 from stagebell.runtime.redis.storage import stored_of
@@ -52,7 +54,7 @@ _ALONE_WITHIN = 5.0  # seconds
 class DurableTurn(RetriedTurn):
     """One message of a partition; see `engine.ports.Receipt` and `parked.Incoming`."""
 
-    __slots__ = ("_before", "_is_alone")
+    __slots__ = ("_before", "_is_alone", "below")
 
     def __init__(
         self,
@@ -72,7 +74,8 @@ class DurableTurn(RetriedTurn):
         self._is_alone = False
         self._begun = False
         self._alarm = None
-        self._before = b""
+        self.below: tuple[Below, ...] = ()  # of a nested turn: where the turns below it stood
+        self._before = b""  # of a nested turn: the state that it found
 
     # -- what the engine asks (engine.ports.Receipt)
 
@@ -158,8 +161,12 @@ class DurableTurn(RetriedTurn):
     async def _begin_nested(self, turn: Turn, below: Turn) -> None:
         parent = cast(DurableTurn, below.receipt)
         k = parent.calls.awaits_one_of(self.envelope.chain) or "-"
+        parent.calls.nested_began()
         self._parent = parent
-        self._nested = Nested(parent.turn_id, k, parent.calls.known_savepoints)
+        await parent.calls.taking.rest()
+        place = WITHOUT_PLACE if k == "-" else parent.calls.taking.place
+        self.below = () if k == "-" else parent.calls.taking.below(k)
+        self._nested = Nested(parent.turn_id, place, parent.calls.known_savepoints)
         self._before = await self._new_state(turn)
 
     def ensure_begun(self) -> None:
@@ -196,14 +203,19 @@ class DurableTurn(RetriedTurn):
         except Exception as error:
             self._closed = False
             return self.fail(turn, error)
+        self._let_parent_go_on()
         return None
 
     async def _commit_with_state(self, turn: Turn, result: Any) -> None:
+        if self._calls is not None and self._calls.taking.replaying:
+            await self.fail(turn, self.not_deterministic(self._calls.taking.waits_for))
+            return
         self._closed = True
         try:
             self._state = await self._new_state(turn)
             self._reply = self._encode_reply(result)
             self._send_commit()
+            self._let_parent_go_on()
         except Exception as error:  # the agent's own save_state may raise anything
             self._closed = False
             await self.fail(turn, error)
@@ -222,12 +234,12 @@ class DurableTurn(RetriedTurn):
             pause(self._services, turn.activation, error, self.entry)
             return
         self._closed = True
-        agent, stored = turn.activation.agent, stored_of(turn.activation)
-        if stored.keeps and self._nested is not None and agent is not None:
+        stored = stored_of(turn.activation)
+        if stored.keeps and self._nested is not None:
             if self._below is not None:
                 self._below.keep(self.calls.savepoint)
             if state := self.calls.savepoint or self._before:
-                await self.calls.load(state)
+                await self.calls.taking.load(state)
         elif stored.keeps:
             self._services.passivation.leave(turn.activation)  # the next turn loads what is stored
         policy = self.policy_after(turn, error)
@@ -237,6 +249,7 @@ class DurableTurn(RetriedTurn):
             self.try_again(turn, error, policy)
         else:
             self.fail_finally(turn, error, uncounted=int(not self._begun))
+        self._let_parent_go_on()
 
     def next_attempt(self, entry: Entry) -> DurableTurn:
         """Take the place of this attempt in the partition."""
@@ -249,6 +262,23 @@ class DurableTurn(RetriedTurn):
         self._stop_alarm()
         partition.pending[fence.entry_id] = after
         return after
+
+    def _let_parent_go_on(self) -> None:
+        """Of a nested turn that ends: its parent takes what has come in the meantime."""
+        if self._below is not None:
+            self._below.taking.nested_ended(self.turn_id)
+
+    def _refused(self, reply: EndReply) -> None:
+        if reply.status == "UNSEEN":  # it made no call, and nested turns of an earlier attempt have ended
+            self.set_aside(self.not_deterministic("0.0"), has_state=self.keeps_state)
+        else:
+            super()._refused(reply)
+
+    def has_neighbour(self, turn_id: str) -> bool:
+        """True when a message of its partition that has not ended will be this turn, as far as is known."""
+        partition = self._partition
+        known = any(message.turn_id == turn_id for message in partition.pending.values())
+        return known or not partition.handed_on_everything
 
     def drop(self) -> None:
         """The engine stops: the message stays in the inbox, for whoever owns the partition next."""
@@ -268,6 +298,8 @@ class DurableTurn(RetriedTurn):
         self._stop_alarm()
         self._partition.leave(self.fence.entry_id)
         self._calls_no_more()
+        if self._calls is not None:
+            self._calls.taking.stop()
         if self.turn is None:
             if self.entry is not None:
                 self._services.dispatcher.withdraw(self.entry)

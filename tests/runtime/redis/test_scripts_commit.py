@@ -79,7 +79,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "state-behind-memory": ({}, {"version": 3}, "STALE"),
     "replies-behind-memory": ({}, {"known_replies": 1}, "STALE"),
     "savepoints-behind-memory": ({}, {"known_savepoints": 1}, "STALE"),
-    "parent-behind-memory": ({}, {"nested": Nested("P", "0.0", 1)}, "STALE"),
+    "parent-behind-memory": ({}, {"nested": Nested("P", "0  0.0 ", 1)}, "STALE"),
     "registry-changed": ({}, {"registry_version": 7}, "STALE_REGISTRY"),
     "no-stream-for-open-calls": ({}, {"left_open": LeftOpen(("0.0",), "")}, "BADARGS"),
 }
@@ -218,46 +218,29 @@ async def test_a_nested_turn_leaves_a_savepoint_and_no_state(world: World) -> No
     parent = await world.turn()
     await world.call(parent)
     nested = await nested_in(world, parent)
-    place = Nested("T", "0.0", 0)
+    place = Nested("T", "0  0.0 ", 0)
     reply = await world.scripts.commit(nested, version=0, state=b"inner", nested=place)
     assert reply == EndReply("OK", 0)
-    assert world.hash(world.a.savepoints("T")) == {"0.0": "inner", "n:0.0": "1", "last": "0.0", "#n": "1"}
+    assert world.hash(world.a.savepoints("T")) == {"0": "inner", "@0": "0  0.0 ", "last": "0", "#n": "1"}
     assert not world.client.exists(world.a.state("1"))
     pending = await world.call(parent)
-    assert (pending.savepoints, pending.savepoint, pending.savepoint_number) == (1, b"inner", 1)
+    assert pending.savepoints == 1
     assert await world.scripts.commit(parent, version=0, state=b"outer", known_savepoints=1) == EndReply("OK", 1)
     assert not world.client.exists(world.a.savepoints("T"))
 
 
 async def test_an_unchanged_nested_turn_keeps_the_savepoint_before(world: World) -> None:
     parent = await world.turn()
-    place = Nested("T", "0.0", 0)
+    place = Nested("T", "0  0.0 ", 0)
     await world.scripts.commit(await nested_in(world, parent, "N1"), version=0, state=b"one", nested=place)
     await world.scripts.commit(await nested_in(world, parent, "N2"), version=0, nested=place)
-    assert world.hash(world.a.savepoints("T")) == {"0.0": "one", "n:0.0": "1", "last": "0.0", "#n": "2"}
-
-
-async def test_savepoints_of_several_calls_are_numbered(world: World) -> None:
-    parent = await world.turn()
-    for k in ("0.0", "1.0"):
-        await world.call(parent, k)
-    await world.scripts.commit(
-        await nested_in(world, parent, "N1"), version=0, state=b"first", nested=Nested("T", "1.0", 0)
-    )
-    await world.scripts.commit(
-        await nested_in(world, parent, "N2"), version=0, state=b"second", nested=Nested("T", "0.0", 1)
-    )
-    found = {k: await world.call(parent, k) for k in ("0.0", "1.0")}
-    assert {k: (reply.savepoint, reply.savepoint_number) for k, reply in found.items()} == {
-        "0.0": (b"second", 2),
-        "1.0": (b"first", 1),
-    }
+    assert world.hash(world.a.savepoints("T")) == {"0": "one", "@0": "0  0.0 ", "last": "0", "#n": "2"}
 
 
 async def test_a_nested_turn_on_another_version_is_refused(world: World) -> None:
     nested = await nested_in(world, await world.turn())
     with world.untouched():
-        reply = await world.scripts.commit(nested, version=5, state=b"s", nested=Nested("T", "0.0", 0))
+        reply = await world.scripts.commit(nested, version=5, state=b"s", nested=Nested("T", "0  0.0 ", 0))
     assert reply == EndReply("STALE", 0)
 
 
@@ -265,7 +248,7 @@ async def test_a_nested_commit_keeps_the_hold_of_its_agent(world: World) -> None
     parent = await world.turn()
     nested = await nested_in(world, parent)
     await world.scripts.release(world.a, token=parent.token, hold_ms=60_000, turns=[("a/1", "T")])
-    await world.scripts.commit(nested, version=0, state=b"s", nested=Nested("T", "0.0", 0))
+    await world.scripts.commit(nested, version=0, state=b"s", nested=Nested("T", "0  0.0 ", 0))
     assert list(world.hash(world.a.hold)) == ["a/1"]
     await world.scripts.commit(parent, version=0, known_savepoints=1)
     assert world.hash(world.a.hold) == {}
@@ -284,3 +267,23 @@ async def test_states_are_bytes(world: World) -> None:
     state = bytes(range(256)) * 8
     await world.scripts.commit(await world.turn(), version=0, state=state)
     assert world.client.hget(world.a.state("1"), "d") == state
+
+
+async def test_a_turn_that_has_not_asked_is_refused_when_there_are_savepoints(world: World) -> None:
+    """An earlier attempt let nested turns in, this one made no call: their effects would be lost."""
+    parent = await world.turn()
+    nested = await nested_in(world, parent)
+    await world.scripts.commit(nested, version=0, state=b"inner", nested=Nested("T", "0  0.0 ", 0))
+    with world.untouched():
+        assert (await world.scripts.commit(parent, version=0, state=b"s", known_savepoints=-1)).status == "UNSEEN"
+    assert (await world.scripts.commit(parent, version=0, state=b"s", known_savepoints=1)).status == "OK"
+
+
+@pytest.mark.parametrize("place", ["", "0.0", "x 0.0 1.0", "1 0.0", "1 0.0 1.0 2.0 3.0"])
+async def test_a_nested_turn_without_a_place_is_refused(world: World, place: str) -> None:
+    nested = await nested_in(world, await world.turn())
+    with world.untouched():
+        reply = await world.scripts.commit(nested, version=0, state=b"s", nested=Nested("T", place, 0))
+        assert reply.status == "BADARGS"
+        failed = await world.scripts.fail(nested, has_state=True, nested=Nested("T", place, 0))
+        assert failed.status == "BADARGS"

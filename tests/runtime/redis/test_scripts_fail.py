@@ -54,7 +54,7 @@ async def test_a_client_gets_the_failure(world: World) -> None:
 async def test_the_last_savepoint_becomes_the_state(world: World) -> None:
     turn = await world.turn()
     nested = await nested_in(world, turn)
-    await world.scripts.commit(nested, version=0, state=b"inner", nested=Nested("T", "0.0", 0))
+    await world.scripts.commit(nested, version=0, state=b"inner", nested=Nested("T", "0  0.0 ", 0))
     assert await world.scripts.fail(turn, has_state=True, known_savepoints=1) == EndReply("OK", 1)
     assert world.hash(world.a.state("1")) == {"v": "1", "d": "inner"}
     assert world.client.smembers(world.a.ids) == {b"a/1"}
@@ -65,23 +65,23 @@ async def test_the_last_savepoint_of_a_nested_turn_goes_to_its_parent(world: Wor
     parent = await world.turn()
     nested = await nested_in(world, parent, "N")
     inner = await nested_in(world, parent, "M")
-    await world.scripts.commit(inner, version=0, state=b"innermost", nested=Nested("N", "0.0", 0))
-    place = Nested("T", "3.0", 0)
+    await world.scripts.commit(inner, version=0, state=b"innermost", nested=Nested("N", "0  0.0 ", 0))
+    place = Nested("T", "1 0.0 3.0 ", 0)
     reply = await world.scripts.fail(nested, has_state=True, nested=place, known_savepoints=1)
     assert reply == EndReply("OK", 0, parent_savepoints=1)
-    assert world.hash(world.a.savepoints("T")) == {"3.0": "innermost", "n:3.0": "1", "last": "3.0", "#n": "1"}
+    assert world.hash(world.a.savepoints("T")) == {"1": "innermost", "@1": "1 0.0 3.0 ", "last": "1", "#n": "1"}
 
 
 async def test_a_nested_failure_without_savepoint_leaves_the_parent_alone(world: World) -> None:
     nested = await nested_in(world, await world.turn())
-    reply = await world.scripts.fail(nested, has_state=True, nested=Nested("T", "0.0", 0))
+    reply = await world.scripts.fail(nested, has_state=True, nested=Nested("T", "0  0.0 ", 0))
     assert reply == EndReply("OK", 0, parent_savepoints=0)
     assert not world.client.exists(world.a.savepoints("T"))
 
 
 async def test_a_failure_of_an_agent_without_state_writes_none(world: World) -> None:
     turn = await world.turn()
-    await world.scripts.commit(await nested_in(world, turn), version=None, state=b"x", nested=Nested("T", "0.0", 0))
+    await world.scripts.commit(await nested_in(world, turn), version=None, state=b"x", nested=Nested("T", "0  0.0 ", 0))
     await world.scripts.fail(turn, has_state=False)
     assert not world.client.exists(world.a.state("1"))
 
@@ -114,7 +114,7 @@ async def test_a_nested_failure_keeps_the_hold_of_its_agent(world: World) -> Non
     parent = await world.turn()
     nested = await nested_in(world, parent)
     await world.scripts.release(world.a, token=parent.token, hold_ms=60_000, turns=[("a/1", "T")])
-    await world.scripts.fail(nested, has_state=True, nested=Nested("T", "0.0", 0))
+    await world.scripts.fail(nested, has_state=True, nested=Nested("T", "0  0.0 ", 0))
     assert list(world.hash(world.a.hold)) == ["a/1"]
 
 
@@ -123,7 +123,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "input-gone": ({"entry_id": "1-1"}, {}, "DUP"),
     "entry-id-given-out-twice": ({"turn_id": "other"}, {}, "DUP"),
     "savepoints-behind-memory": ({}, {"known_savepoints": 1}, "STALE"),
-    "parent-behind-memory": ({}, {"nested": Nested("P", "0.0", 1)}, "STALE"),
+    "parent-behind-memory": ({}, {"nested": Nested("P", "0  0.0 ", 1)}, "STALE"),
     "no-stream-for-open-calls": ({}, {"left_open": LeftOpen(("0.0",), "")}, "BADARGS"),
 }
 

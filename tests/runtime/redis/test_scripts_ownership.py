@@ -140,7 +140,7 @@ async def test_a_turn_that_was_let_into_a_held_agent_leaves_the_hold(world: Worl
     outer = await world.turn()
     await world.scripts.release(world.a, token=outer.token, hold_ms=500, turns=[("a/1", "T")])
     inner = Turn(world.a, outer.token, "a/1", await world.arrive("T2"), "T2")
-    assert (await world.scripts.commit(inner, version=None, nested=Nested("T", "0.0", 0))).status == "OK"
+    assert (await world.scripts.commit(inner, version=None, nested=Nested("T", "0  0.0 ", 0))).status == "OK"
     refused = Turn(world.a, outer.token, "a/1", await world.arrive("T3"), "T3")
     assert (await world.scripts.fail(refused, has_state=False)).status == "OK"
     assert world.hash(world.a.hold)["a/1"].endswith(f"|{outer.token}|T")

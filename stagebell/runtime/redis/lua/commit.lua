@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- End a turn: state, removal of the input, reply and outputs change together or not at all.
 -- KEYS own hold inbox state run journal savepoints ids_or_parent reply_key reply_own reg, then per output: inbox own
--- ARGV tok agent entry_id turn_id mode version state field reply_mode reply_field reply reply_turn reply_tag
+-- ARGV tok agent entry_id turn_id mode version state place reply_mode reply_field reply reply_turn reply_tag
 --      known_replies known_savepoints known_parent_savepoints registry_version bell_head left_open_stream n_left k…
 --      n_outputs, then per output: tag turn_id agent envelope
 -- returns {'OK', version} | {'FENCED'} | {'DUP', version} | {'STALE', version} | {'STALE_REGISTRY', version}
@@ -24,11 +24,12 @@
 --@include hold
 --@include timers
 --@include effects
+--@include savepoint
 local mode, turn, n_left = ARGV[5], ARGV[4], tonumber(ARGV[20])
 local n_out = n_left and tonumber(ARGV[21 + n_left])
 local modes = {root = ARGV[6] ~= '', plain = true, nested = true}
 if not modes[mode] or not n_out or #ARGV ~= 21 + n_left + 4 * n_out or #KEYS ~= 11 + 2 * n_out
-  or (n_left > 0 and ARGV[19] == '') then return {'BADARGS'} end
+  or (n_left > 0 and ARGV[19] == '') or (mode == 'nested' and not is_place(ARGV[8])) then return {'BADARGS'} end
 
 local right = standing(KEYS[1], KEYS[2], ARGV[1], ARGV[2])
 if not right then return refuse({'FENCED'}) end
@@ -36,7 +37,9 @@ local v = mode == 'plain' and '0' or field(KEYS[4], 'v') or '0'
 if not entry(KEYS[3], ARGV[3], turn) then return refuse({'DUP', v}) end
 if mode ~= 'plain' and ARGV[6] ~= '' and v ~= ARGV[6] then return refuse({'STALE', v}) end
 local parent = mode == 'nested' and count(KEYS[8], '#n') or 0
-if count(KEYS[6], '#r') < tonumber(ARGV[14]) or count(KEYS[7], '#n') < tonumber(ARGV[15])
+local own = count(KEYS[7], '#n')
+if own > 0 and ARGV[15] == '-1' then return refuse({'UNSEEN', v}) end
+if count(KEYS[6], '#r') < tonumber(ARGV[14]) or own < tonumber(ARGV[15])
   or parent < tonumber(ARGV[16]) then return refuse({'STALE', v}) end
 local version = ARGV[17] ~= '' and (field(KEYS[11], 'v') or '0') or ''
 if version ~= ARGV[17] then return refuse({'STALE_REGISTRY', version}) end
@@ -63,8 +66,8 @@ if mode == 'root' then
   if v == '1' then redis.call('SADD', KEYS[8], ARGV[2]) end
   redis.call('HSET', KEYS[4], 'v', v, unpack(ARGV[7] ~= '' and {'d', ARGV[7]} or {}))
 elseif mode == 'nested' then
-  local kept = ARGV[7] ~= '' and {ARGV[8], ARGV[7], 'n:' .. ARGV[8], parent + 1, 'last', ARGV[8]} or {}
-  redis.call('HSET', KEYS[8], '#n', parent + 1, unpack(kept))
+  if ARGV[7] ~= '' then keep_savepoint(KEYS[8], ARGV[8], ARGV[7], parent + 1)
+  else redis.call('HSET', KEYS[8], '#n', parent + 1) end
 end
 if right == 'hold' then unhold(KEYS[1], KEYS[2], ARGV[2], turn, ARGV[18]) end
 forget(KEYS[6], KEYS[7], turn, left, ARGV[19])

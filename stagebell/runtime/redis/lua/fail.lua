@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- End a turn that failed: no state of its own, no outputs; a failure as reply, and a dead letter if there is a reason.
 -- KEYS own hold inbox state_or_parent run journal savepoints dlq reply_key reply_own ids
--- ARGV tok agent entry_id turn_id mode field reply_mode reply_field reply reply_turn reply_tag known_savepoints
+-- ARGV tok agent entry_id turn_id mode place reply_mode reply_field reply reply_turn reply_tag known_savepoints
 --      known_parent_savepoints reason traceback uncounted bell_head left_open_stream n_left k…
 -- returns {'OK', version, parent's count of savepoints} | {'FENCED'} | {'DUP'} | {'STALE'} | {'BADKEY', key}
 --         | {'BADARGS'}
@@ -23,10 +23,12 @@
 --@include bell
 --@include answer
 --@include hold
+--@include savepoint
 local mode, turn, n_left = ARGV[5], ARGV[4], tonumber(ARGV[19])
 local modes, bare = {root = true, plain = true, nested = true, bare = true}, mode == 'bare'
 if not modes[mode] or not n_left or not tonumber(ARGV[16]) or #ARGV ~= 19 + n_left or #KEYS ~= 11
-  or (n_left > 0 and ARGV[18] == '') or (bare and ARGV[14] ~= '') then return {'BADARGS'} end
+  or (n_left > 0 and ARGV[18] == '') or (mode == 'nested' and not is_place(ARGV[6]))
+  or (bare and ARGV[14] ~= '') then return {'BADARGS'} end
 
 local right = standing(KEYS[1], KEYS[2], ARGV[1], ARGV[2])
 if not right then return refuse({'FENCED'}) end
@@ -62,7 +64,7 @@ if saved and mode == 'root' then
   redis.call('HSET', KEYS[4], 'v', v, 'd', saved)
 elseif saved then
   parent = parent + 1
-  redis.call('HSET', KEYS[4], ARGV[6], saved, 'n:' .. ARGV[6], parent, 'last', ARGV[6], '#n', parent)
+  keep_savepoint(KEYS[4], ARGV[6], saved, parent)
 end
 if right == 'hold' then unhold(KEYS[1], KEYS[2], ARGV[2], turn, ARGV[17]) end
 if not bare or redis.pcall('TYPE', KEYS[6]).ok == 'hash' then forget(KEYS[6], KEYS[7], turn, left, ARGV[18]) end

@@ -1,0 +1,14 @@
+-- A savepoint: the agent's state after a nested turn, and the place where the parent turn stood then.
+-- A place is '<n> <taken> <awaited> <below>': how many replies the parent had taken; their calls, in order; the calls
+-- that it awaited; the turns below the parent and where they stood, see savepoints.py. Or '- ', when the nested turn came through an agent in memory: then only a failing parent needs the state.
+-- The hash: field <n> the state, @<n> the place, 'last' the field of the newest state, '#n' how many there were.
+
+-- is_place(text): whether a savepoint can be kept under it
+local function is_place(text) return string.find(text, '^%d+ %S* %S* %S*$') or text == '- ' end
+
+-- keep_savepoint(key, place, state, n): the n-th one; nothing in here can fail
+local function keep_savepoint(key, place, state, n)
+  local name = string.match(place, '^%S+')
+  redis.call('HSET', key, '#n', n, name, state, 'last', name)
+  if name ~= '-' then redis.call('HSET', key, '@' .. name, place) end
+end
