@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from autogen_core import MessageContext, TopicId
+from autogen_core import MessageContext
 from autogen_core.tool_agent import ToolException, ToolNotFoundException
 
-from stagebell.errors import RuntimeNotRunning, StagebellError, Undeliverable, UnknownAgentType
-from tests.support.agents import Ask, Doing, Note, agent, echo, host
+from stagebell.errors import StagebellError
+from tests.support.agents import Ask, Doing, agent, host
 
 
 class OutOfStock(Exception):
@@ -32,36 +32,6 @@ def raising(error: BaseException) -> Any:
     return ask
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        ValueError("wrong"),
-        KeyError("missing"),
-        ValueError(""),
-        RuntimeError(),
-        OSError(2, "No such file", "a.txt"),
-        TimeoutError("too late"),
-        Broke("own"),
-    ],
-    ids=repr,
-)
-async def test_the_callers_error_has_the_handlers_class_and_text(runtime: Any, start: Any, error: Exception) -> None:
-    await host(runtime, "bad", raising(error))
-    await start(runtime)
-    with pytest.raises(type(error)) as caught:
-        await runtime.send_message(Ask(), agent("bad"))
-    assert type(caught.value) is type(error)
-    assert str(caught.value) == str(error)
-
-
-async def test_its_data_comes_along(runtime: Any, start: Any) -> None:
-    await host(runtime, "shop", raising(OutOfStock("tea", 3)))
-    await start(runtime)
-    with pytest.raises(OutOfStock, match="3 of tea are missing") as caught:
-        await runtime.send_message(Ask(), agent("shop"))
-    assert (caught.value.item, caught.value.missing) == ("tea", 3)
-
-
 async def test_autogens_tool_exceptions_come_with_their_call(runtime: Any, start: Any) -> None:
     await host(runtime, "tool", raising(ToolNotFoundException(call_id="7", content="no such tool", name="add")))
     await start(runtime)
@@ -70,86 +40,3 @@ async def test_autogens_tool_exceptions_come_with_their_call(runtime: Any, start
     error = caught.value
     assert isinstance(error, ToolNotFoundException)
     assert (error.call_id, error.content, error.name) == ("7", "no such tool", "add")
-
-
-async def test_an_error_goes_up_through_every_caller(runtime: Any, start: Any) -> None:
-    async def pass_on(agent: Doing, message: Ask, ctx: MessageContext) -> Any:
-        return await agent.call("shop")
-
-    async def catch(agent: Doing, message: Ask, ctx: MessageContext) -> str:
-        try:
-            await agent.call("middle")
-        except OutOfStock as error:
-            return f"caught: {error}"
-        return "nothing raised"
-
-    await host(runtime, "shop", raising(OutOfStock("tea", 1)))
-    await host(runtime, "middle", pass_on)
-    await host(runtime, "top", catch)
-    await start(runtime)
-    assert await runtime.send_message(Ask(), agent("top")) == "caught: 1 of tea are missing"
-
-
-async def test_an_agent_goes_on_after_its_handler_raised(runtime: Any, start: Any) -> None:
-    async def sometimes(agent: Doing, message: Ask, ctx: MessageContext) -> str:
-        if message.text == "bad":
-            raise ValueError("bad")
-        return "good"
-
-    await host(runtime, "shaky", sometimes)
-    await start(runtime)
-    with pytest.raises(ValueError, match="bad"):
-        await runtime.send_message(Ask(text="bad"), agent("shaky"))
-    assert await runtime.send_message(Ask(text="good"), agent("shaky")) == "good"
-
-
-async def test_a_factory_that_raises_is_the_callers_error(runtime: Any, start: Any) -> None:
-    broken = True
-
-    def make() -> Doing:
-        if broken:
-            raise OutOfStock("agents", 1)
-        return Doing(echo)
-
-    await Doing.register(runtime, "made", make)
-    await start(runtime)
-    with pytest.raises(OutOfStock):
-        await runtime.send_message(Ask(), agent("made"))
-    broken = False
-    assert await runtime.send_message(Ask(text="now"), agent("made")) == "now"
-
-
-@pytest.mark.needs(any_object=True)
-async def test_a_reply_that_is_an_exception_is_a_reply(runtime: Any, start: Any) -> None:
-    """What a handler returns is never raised."""
-
-    async def ask(agent: Doing, message: Ask, ctx: MessageContext) -> Any:
-        return ValueError("returned")
-
-    await host(runtime, "odd", ask)
-    await start(runtime)
-    assert isinstance(await runtime.send_message(Ask(), agent("odd")), ValueError)
-
-
-async def test_a_stopped_runtime_refuses_calls_and_publishes(runtime: Any, start: Any) -> None:
-    await host(runtime, "echo", echo, topics=("news",))
-    await start(runtime)
-    await runtime.stop()
-    with pytest.raises(RuntimeNotRunning, match="start"):
-        await runtime.send_message(Ask(), agent("echo"))
-    with pytest.raises(RuntimeNotRunning, match="start"):
-        await runtime.publish_message(Note(), TopicId("news", "d"))
-
-
-async def test_asking_for_an_agent_of_an_unknown_type_is_an_error(runtime: Any, start: Any) -> None:
-    await start(runtime)
-    unknown = agent("nobody")
-    for asked in (
-        runtime.agent_metadata,
-        runtime.agent_save_state,
-        runtime.try_get_underlying_agent_instance,
-    ):
-        with pytest.raises((UnknownAgentType, Undeliverable)):
-            await asked(unknown)
-    with pytest.raises((UnknownAgentType, Undeliverable)):
-        await runtime.get(unknown, lazy=False)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from autogen_core import TopicId
 
+from stagebell import LocalRuntime
 from stagebell.testing import ManualClock
+from tests.support.agents import Note, collect, host
+from tests.support.waiting import eventually, turns_of_the_loop
 
-pytestmark = pytest.mark.unit
+pytestmark = pytest.mark.runtime
 
 
 def test_it_stands_still_until_it_is_advanced() -> None:
@@ -67,3 +71,15 @@ async def test_what_is_over_is_called_in_the_next_turn_of_the_loop() -> None:
 def test_time_does_not_go_back() -> None:
     with pytest.raises(ValueError, match="back"):
         ManualClock().advance(-1)
+
+
+async def test_a_timer_of_a_local_runtime_comes_when_the_clock_is_advanced() -> None:
+    clock, seen = ManualClock(), list[str]()
+    async with LocalRuntime(clock=clock) as runtime:
+        await host(runtime, "reader", note=collect(seen), topics=("news",))
+        await runtime.schedule(Note(text="an hour later"), TopicId("news", "x"), delay=3600)
+        clock.advance(3599)
+        await turns_of_the_loop()
+        assert not seen
+        clock.advance(1)
+        await eventually(lambda: seen == ["an hour later"])
