@@ -11,7 +11,7 @@ from tests.house import sources
 
 pytestmark = pytest.mark.unit
 
-_ROW = re.compile(r"^\| (I\d+) \|.*\| `(tests/[\w/]+\.py)::(test_\w+)` \|$", re.MULTILINE)
+_ROW = re.compile(r"^\| (I\d+) \|.*\| `((?:tests|stagebell/testing)/[\w/]+\.py)::(test_\w+)` \|$", re.MULTILINE)
 RULES = {f"I{number}" for number in range(1, 24)} - {"I20", "I21"}  # of what the runtime does not offer yet
 
 

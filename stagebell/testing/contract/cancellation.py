@@ -17,7 +17,7 @@ class Cancellation(Room):
 
     @case()
     async def test_the_handler_gets_the_callers_token_and_the_caller_its_cancellation(self, runtime: Any) -> None:
-        token, entered, seen = CancellationToken(), asyncio.Event(), []
+        token, entered, seen = CancellationToken(), asyncio.Event(), list[Any]()
 
         async def wait(agent: Doing, message: Ask, ctx: MessageContext) -> None:
             work = asyncio.ensure_future(asyncio.Event().wait())
@@ -41,7 +41,7 @@ class Cancellation(Room):
 
     @case()
     async def test_the_caller_of_a_cancelled_call_is_released_while_its_handler_still_runs(self, runtime: Any) -> None:
-        token, entered, gate, ended = CancellationToken(), asyncio.Event(), asyncio.Event(), []
+        token, entered, gate, ended = CancellationToken(), asyncio.Event(), asyncio.Event(), list[Any]()
 
         async def wait(agent: Doing, message: Ask, ctx: MessageContext) -> None:
             entered.set()
@@ -65,7 +65,7 @@ class Cancellation(Room):
 
     @case()
     async def test_a_cancelled_token_is_refused_before_the_handler_runs(self, runtime: Any) -> None:
-        token, ran = CancellationToken(), []
+        token, ran = CancellationToken(), list[Any]()
 
         async def ask(agent: Doing, message: Ask, ctx: MessageContext) -> None:
             ran.append(message)
@@ -80,7 +80,7 @@ class Cancellation(Room):
 
     @case()
     async def test_a_call_that_waits_is_cancelled_before_its_handler_runs(self, runtime: Any) -> None:
-        token, gate, entered, ran = CancellationToken(), asyncio.Event(), asyncio.Event(), []
+        token, gate, entered, ran = CancellationToken(), asyncio.Event(), asyncio.Event(), list[Any]()
 
         async def ask(agent: Doing, message: Ask, ctx: MessageContext) -> None:
             ran.append(message.text)
@@ -104,7 +104,7 @@ class Cancellation(Room):
 
     @case()
     async def test_calls_of_a_cancelled_turn_are_cancelled_without_passing_the_token_on(self, runtime: Any) -> None:
-        token, entered, seen = CancellationToken(), asyncio.Event(), []
+        token, entered, seen = CancellationToken(), asyncio.Event(), list[Any]()
 
         async def outer(agent: Doing, message: Ask, ctx: MessageContext) -> Any:
             return await agent.call("inner")

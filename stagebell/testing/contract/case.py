@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -49,6 +50,8 @@ class Room:
     """A group of cases; a subclass makes the runtimes."""
 
     capabilities = Capabilities()
+    limit = 30.0
+    """Seconds that a case may take."""
 
     def make_runtime(self) -> Any:
         """A new runtime, not started; may be a coroutine function."""
@@ -80,7 +83,8 @@ def case(*, each: Sequence[Any] = (), **needs: bool) -> Callable[[Test], Test]:
                 made = self.make_runtime()
                 runtime = await made if inspect.isawaitable(made) else made
                 try:
-                    await test(self, runtime, *arguments)
+                    async with asyncio.timeout(self.limit):
+                        await test(self, runtime, *arguments)
                 finally:
                     await runtime.close()
 
@@ -105,7 +109,9 @@ class Caught:
 
 
 @contextmanager
-def raises(kind: type[BaseException] | tuple[type[BaseException], ...], match: str = "") -> Iterator[Caught]:
+def raises(
+    kind: type[BaseException] | tuple[type[BaseException], ...], match: str = ""
+) -> Generator[Caught, None, None]:
     """Fail unless the block raises such an error, whose text `match` is found in."""
     caught = Caught()
     try:

@@ -48,7 +48,7 @@ class Failures(Room):
     async def test_the_callers_error_has_the_handlers_class_and_text(self, runtime: Any, error: Any) -> None:
         await host(runtime, "bad", raising(error))
         await start(runtime)
-        with raises(type(error)) as caught:
+        with raises(Exception) as caught:
             await runtime.send_message(Ask(), agent("bad"))
         assert type(caught.value) is type(error)
         assert str(caught.value) == str(error)
