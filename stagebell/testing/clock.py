@@ -19,8 +19,8 @@ class ManualClock:
         ...
         clock.advance(3600)  # whatever was due within the hour is called now
 
-    It governs what a runtime does at a time of day: retries, deadlines, the timers of `LocalRuntime`. It does not move the
-    server's clock (leases, expiry of keys, timers over a server), nor what your own code sleeps.
+    It governs what a runtime does at a time of day: retries, deadlines, the timers of `LocalRuntime`. It does not
+    move the server's clock (leases, expiry of keys, timers over a server), nor what your own code sleeps.
 
     Args:
         start: seconds since the epoch; without it, the time of this machine when the clock is made. A server compares
