@@ -1,8 +1,8 @@
 """Run all tests: `make test`.
 
-Two parts, since a test that kills or freezes worker processes must not share the machine with others: first
-everything but tests/failure, on two processes; then tests/failure alone, one test after the other. Arguments
-go to pytest in both. The closing line adds the parts up.
+Two parts, since a test that kills or freezes worker processes must not share the machine with busy ones: first
+everything but tests/failure, then tests/failure alone, whose tests wait most of the time; both on two processes.
+Arguments go to pytest in both. The closing line adds the parts up.
 """
 
 import subprocess
@@ -27,7 +27,7 @@ PARTS = {
         "--ignore",
         "tests/failure",
     ],
-    "tests/failure, one after the other": ["tests/failure"],
+    "tests/failure, on two processes": ["-n", "2", "--dist", "loadgroup", "tests/failure"],
 }
 
 

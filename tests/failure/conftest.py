@@ -1,4 +1,4 @@
-"""Fixtures for tests whose worker processes are killed, frozen and cut off. They run one after the other.
+"""Fixtures for tests whose worker processes are killed, frozen and cut off..
 
 They take their time. So `make test` runs each of them, and each crash story at each boundary, on one kind of server and
 in one way, which its name decides; `make torture` runs the others.
