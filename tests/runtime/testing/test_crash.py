@@ -112,7 +112,8 @@ async def test_a_handler_may_crash_its_own_runtime(redis_url: str, namespace: st
 
     await host(victim, "mortal", note=die, topics=("now",))
     await victim.start()
-    await victim.publish_message(Note(text="die"), TopicId("now", "x"))
+    async with Publisher(redis_url, namespace=namespace) as publisher:  # the victim would not live to hear of its own
+        await publisher.publish(Note(text="die"), TopicId("now", "x"))
     heir = RedisRuntime(redis_url, namespace=namespace, lease=LEASE, partitions=2)
     seen: list[str] = []
     await host(heir, "mortal", note=collect(seen), topics=("now", "later"))
