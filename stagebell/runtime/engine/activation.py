@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from stagebell.runtime.engine.catalog import HostedType
 
 
+FREE: frozenset[str] = frozenset()
+"""Why an agent that takes messages is barred: one for all, since an empty set has its size, too."""
+
+
 class Activation:
     """One agent of a hosted type."""
 
@@ -38,7 +42,7 @@ class Activation:
         self.retired: list[Agent] | None = None  # former instances whose turns have not ended; see `retiring`
         self.mailbox: deque[Entry] | None = None
         self.top: Turn | None = None
-        self.barred: frozenset[str] = frozenset()  # why its messages have to wait
+        self.barred = FREE  # why its messages have to wait
         self.stored: object = None  # what a transport keeps with the agent, such as its stored version
 
     def push(self, entry: Entry, *, first: bool = False) -> None:

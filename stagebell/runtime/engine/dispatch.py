@@ -22,7 +22,7 @@ from autogen_core import Agent
 
 from stagebell.errors import RuntimeNotRunning
 from stagebell.runtime.engine.abort import abort
-from stagebell.runtime.engine.activation import Activation
+from stagebell.runtime.engine.activation import FREE, Activation
 from stagebell.runtime.engine.cancellation import Cancelling, Dependent, TokenLinks
 from stagebell.runtime.engine.catalog import Catalog
 from stagebell.runtime.engine.drive import Ended, drive, first_step, remaining_steps
@@ -255,7 +255,7 @@ class Dispatcher:
     def unbar(self, activation: Activation, why: str) -> None:
         """This reason to wait is gone."""
         if why in activation.barred:
-            activation.barred -= {why}
+            activation.barred = (activation.barred - {why}) or FREE
             self._requeue(activation)
 
     def _requeue(self, activation: Activation) -> None:
