@@ -36,7 +36,7 @@ async def test_a_circle_through_workers_ends_in_an_error_that_names_it(
             for agent, following in zip(agents, agents[1:] + agents[:1], strict=True)
         )
         outcomes = await asyncio.gather(*calls, return_exceptions=True)
-        assert time.monotonic() - begin < PAUSE + 1
+        assert time.monotonic() - begin < PAUSE + 3  # a second where the machine is not busy with others
         errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
         assert len(errors) == 1
         assert isinstance(errors[0], CallCycleError)

@@ -92,7 +92,7 @@ async def test_a_long_turn_ends_where_it_began_and_all_the_rest_goes_on_elsewher
     old, new, name = await two_workers(workers, view)
     busy, neighbour, _ = agents_at(view, name, "slow")
     call = asyncio.create_task(publisher.call(File(sender="client", number=1, pause=3.0), AgentId("slow", busy)))
-    await eventually(lambda: view.begun() == 1, within=2)
+    await eventually(lambda: view.begun() == 1, within=5)
     await publisher.publish(File(sender="client", number=2, pause=0.1), TopicId(EVENTS, busy))
     took = await handed_over(view, old, name)
     print(f"all partitions have another owner after {took * 1000:.0f} ms")
@@ -120,7 +120,7 @@ async def test_a_turn_gets_its_replies_and_is_called_back_while_its_worker_stops
     first, second, _ = agents_at(view, name, "hopper")
     hop = Hop(to=[second, first, second], pause=0.5)
     call = asyncio.create_task(publisher.call(hop, AgentId("hopper", first)))
-    await eventually(lambda: view.begun() == 1, within=2)
+    await eventually(lambda: view.begun() == 1, within=5)
     await handed_over(view, old, name)
     answer = await asyncio.wait_for(call, 10)
     # The first agent stays with the old worker, for its turn and what comes back into it; the second never was busy.
@@ -137,7 +137,7 @@ async def test_a_turn_whose_worker_is_killed_while_it_stops_runs_again_once(
     old, new, name = await two_workers(workers, view, lease=SHORT_LEASE)
     busy, _, _ = agents_at(view, name, "slow")
     call = asyncio.create_task(publisher.call(File(sender="client", number=1, pause=2.0), AgentId("slow", busy)))
-    await eventually(lambda: view.begun() == 1, within=2)
+    await eventually(lambda: view.begun() == 1, within=5)
     await publisher.publish(File(sender="client", number=2), TopicId(EVENTS, busy))
     await handed_over(view, old, name)
     old.kill()
@@ -152,7 +152,7 @@ async def test_a_turn_whose_hold_was_broken_has_no_effect(workers: Workers, view
     old, new, name = await two_workers(workers, view, lease=SHORT_LEASE)
     busy, _, _ = agents_at(view, name, "slow")
     call = asyncio.create_task(publisher.call(File(sender="client", number=1, pause=2.0), AgentId("slow", busy)))
-    await eventually(lambda: view.begun() == 1, within=2)
+    await eventually(lambda: view.begun() == 1, within=5)
     await handed_over(view, old, name)
     old.freeze()
     assert (await asyncio.wait_for(call, 10)).pid == new.pid
@@ -175,7 +175,7 @@ async def test_a_worker_that_joins_gets_its_share_although_turns_are_open(
         asyncio.create_task(publisher.call(File(sender="client", number=1, pause=6.0), AgentId("slow", key)))
         for key in keys
     ]
-    await eventually(lambda: view.begun() == PARTITIONS, within=2)
+    await eventually(lambda: view.begun() == PARTITIONS, within=5)
     [new] = await workers.start("troubles", **OPTIONS)
     taker = await name_of(view, new)
     await eventually(lambda: len([key for key in view.owned_by(taker) if ":slow:" in key]) == 1, within=5)

@@ -17,7 +17,7 @@ from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.integration]
 
-GRACE = 0.5
+GRACE = 1.0  # half a second, and as much again for a machine that is busy with other tests
 
 
 async def recovery(view: View, victim: Worker) -> float:
@@ -35,7 +35,7 @@ async def recovery(view: View, victim: Worker) -> float:
 async def at_rest(view: View) -> None:
     """Wait until nothing waits any more, and see that nothing was left behind."""
     await eventually(lambda: view.backlog() == 0, within=15)
-    await eventually(lambda: not view.left_behind(), within=2)
+    await eventually(lambda: not view.left_behind(), within=5)
     assert not view.against_the_list()
 
 

@@ -266,10 +266,10 @@ async def test_a_blocking_command_may_take_its_time_and_the_timeout_more(server:
 
 
 async def test_an_idle_connection_stays_open(server: Server) -> None:
-    connection = await Connection.open(server.url, timeout=0.05)
+    connection = await Connection.open(server.url, timeout=0.2)
     lost = asyncio.get_running_loop().create_future()
     connection.on_lost = lost.set_result
-    done, _ = await asyncio.wait([lost], timeout=0.3)
+    done, _ = await asyncio.wait([lost], timeout=0.7)
     assert not done
     assert await connection.execute("PING") == b"PONG"
     connection.close()
