@@ -5,31 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from autogen_core import MessageContext
 from autogen_core.tool_agent import ToolException, ToolNotFoundException
 
-from stagebell.errors import StagebellError
-from tests.support.agents import Ask, Doing, agent, host
-
-
-class OutOfStock(Exception):
-    """An application's own exception with data of its own."""
-
-    def __init__(self, item: str, missing: int) -> None:
-        super().__init__(f"{missing} of {item} are missing")
-        self.item = item
-        self.missing = missing
-
-
-class Broke(StagebellError):
-    """Derives from the product's root."""
-
-
-def raising(error: BaseException) -> Any:
-    async def ask(agent: Doing, message: Ask, ctx: MessageContext) -> None:
-        raise error
-
-    return ask
+from stagebell.testing.contract.failures import raising
+from tests.support.agents import Ask, agent, host
 
 
 async def test_autogens_tool_exceptions_come_with_their_call(runtime: Any, start: Any) -> None:

@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 from autogen_core import (
-    AgentId,
     DefaultTopicId,
     MessageContext,
     RoutedAgent,
-    Subscription,
     TopicId,
     TypeSubscription,
     default_subscription,
@@ -19,6 +17,7 @@ from autogen_core import (
 )
 
 from stagebell.errors import SubscriptionError
+from stagebell.testing.contract.publishes import EveryTopic
 from tests.support.agents import Ask, Doing, Note, OnlyEvents, agent, collect, echo, host
 from tests.support.waiting import eventually, turns_of_the_loop
 
@@ -116,26 +115,6 @@ async def test_a_subscription_is_there_once(runtime: Any, start: Any) -> None:
         await runtime.add_subscription(TypeSubscription("news", "reader"))
     with pytest.raises(SubscriptionError, match="does not exist"):
         await runtime.remove_subscription("never added")
-
-
-class EveryTopic(Subscription):
-    """A subscription of the application's own class."""
-
-    @property
-    def id(self) -> str:
-        return "every-topic"
-
-    def is_match(self, topic_id: TopicId) -> bool:
-        return True
-
-    def map_to_agent(self, topic_id: TopicId) -> AgentId:
-        return AgentId("reader", topic_id.source)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, EveryTopic)
-
-    def __hash__(self) -> int:
-        return hash(self.id)
 
 
 async def test_a_subscription_of_another_class_works_or_is_refused_by_name(
