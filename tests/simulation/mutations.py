@@ -259,6 +259,12 @@ _OWNERSHIP = {
     ),
     "renew-others": Mutation("renew", _NOT_MINE, "", _OWN + "test_an_expired_lease_is_granted_anew_with_a_new_token"),
     "release-others": Mutation("release", _NOT_MINE, "", _OWN + "test_a_repeated_release_changes_nothing"),
+    "gone-others": Mutation(
+        "gone",
+        "if owner_of(KEYS[1]) ~= ARGV[1] then return 0 end",
+        "",
+        _OWN + "test_the_lease_of_a_worker_that_has_died_is_ended_and_of_no_other",
+    ),
     "release-keeps-token": Mutation(
         "release", ", 'tok', 'released:' .. ARGV[1])", ")", _OWN + "test_a_repeated_release_changes_nothing"
     ),

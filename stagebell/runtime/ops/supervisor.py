@@ -6,6 +6,9 @@
       ▼                    one dies
     all stopped, exit code 1
 
+A child that dies cannot give its agents up; the supervisor tells the server, so that others have them at once. It says
+so of a process that it has reaped and of no other. When the server does not hear it, the lease runs out by itself.
+
 The supervisor hosts no agents and imports nothing of the user's: it lives longer than what it watches. When
 it is killed, its lines to the children close and they stop in order by themselves (see `lifeline`).
 """
@@ -13,16 +16,24 @@ it is killed, its lines to the children close and they stop in order by themselv
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
+from asyncio import Task
 from collections.abc import Sequence
 
+from stagebell.errors import StagebellError
 from stagebell.runtime.ops.child import Child
 from stagebell.runtime.ops.console import CommandFailed, give, say
 from stagebell.runtime.ops.lifeline import SPARE_SECONDS
 from stagebell.runtime.ops.restarts import next_pause
 from stagebell.runtime.ops.settings import Settings
 from stagebell.runtime.ops.stopping import StopRequest
+from stagebell.runtime.redis.gone import report_gone
+
+logger = logging.getLogger("stagebell")
+
+_LAST_REPORTS = 1.0  # seconds
 
 
 def run_supervisor(target: str, settings: Settings, processes: int, options: Sequence[str]) -> None:
@@ -49,11 +60,13 @@ class Supervisor:
     def __init__(self, command: Sequence[str], settings: Settings, processes: int) -> None:
         self.stop = StopRequest(before_exit=self._kill_all)
         self._command = command
+        self._settings = settings
         self._environment = {**os.environ, **settings.to_environment()}
         self._grace = settings.stop_grace + SPARE_SECONDS
         self._processes = processes
         self._children: dict[int, Child] = {}
         self._complete = False
+        self._reports: set[Task[None]] = set()
 
     async def run(self) -> None:
         """Run until asked to stop.
@@ -83,6 +96,7 @@ class Supervisor:
             await child.hear()
             self._note_ready(child)
             lived = await child.wait()
+            self._report_dead(child)
             if self.stop.asked():
                 return
             self._refuse_a_bad_start(child)
@@ -104,6 +118,22 @@ class Supervisor:
             pids = ",".join(str(each.process.pid) for each in children)
             give(f"ready  processes={self._processes} pids={pids} types={','.join(child.types)}")
 
+    def _report_dead(self, child: Child) -> None:
+        if child.worker and child.process.returncode != 0:
+            report = asyncio.get_running_loop().create_task(self._let_others_take_over(child.worker))
+            self._reports.add(report)
+            report.add_done_callback(self._reports.discard)
+
+    async def _let_others_take_over(self, worker: str) -> None:
+        settings = self._settings
+        place = settings.redis, settings.folder, settings.namespace
+        try:
+            async with asyncio.timeout(settings.lease):  # later they have it anyway
+                ended = await report_gone(*place, worker, lease_ms=int(settings.lease * 1000))
+            logger.info("worker %s has died, %d leases of it were ended", worker, ended)
+        except (StagebellError, TimeoutError) as error:
+            logger.warning("worker %s has died, others wait for the end of its leases: %r", worker, error)
+
     def _refuse_a_bad_start(self, child: Child) -> None:
         """What cannot start at all will not start the next time; later, the reason may go away by itself."""
         code = child.process.returncode or 0
@@ -119,6 +149,8 @@ class Supervisor:
         killed = [str(child.process.pid) for child in self._children.values() if not child.ended]
         self._kill_all()
         await asyncio.gather(*keepers, return_exceptions=True)
+        if self._reports:
+            await asyncio.wait(self._reports, timeout=_LAST_REPORTS)
         if late and killed:
             pids = ", ".join(killed)
             raise CommandFailed(f"did not stop within {self._grace:g} s and had to be killed: process {pids}")

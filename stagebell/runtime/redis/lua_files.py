@@ -23,6 +23,7 @@ NAMES = (
     "end_call",
     "fail",
     "fanout",
+    "gone",
     "idle",
     "probe",
     "promote",

@@ -68,6 +68,15 @@ class Scripts(TurnScripts, TimerScripts):
             *(part for turn in turns for part in turn),
         )
 
+    def gone(self, keys: LeasedKeys, *, worker: str, heirs: Sequence[str]) -> asyncio.Future[bool]:
+        """End the lease of a worker that has died, and tell those who may take it. False: it does not own it."""
+        return self.run(
+            results.read_flag,
+            *("EVALSHA", SHA["gone"], 1, keys.own),
+            *(worker, self.keys.bell_head, keys.tag),
+            *heirs,
+        )
+
     def break_hold(
         self, keys: LeasedKeys, *, token: str, agent: str, gone: bool = False, now: str = ""
     ) -> asyncio.Future[Literal[1, 0, -1]]:

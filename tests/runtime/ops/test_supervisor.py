@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import time
+from collections.abc import Iterator
 
 import pytest
+import redis
 from autogen_core import AgentId
 
 from stagebell import Publisher
+from tests.failure.view import View
 from tests.runtime.ops.commands import Command, Shell, is_running
 from tests.support.agents import Ask
 from tests.support.waiting import eventually
@@ -16,6 +20,14 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.integration
 
 CLERK = AgentId("clerk", "one")
+
+
+@pytest.fixture
+def view(locked_url: str, namespace: str) -> Iterator[View]:
+    """What the server shows of the test's namespace."""
+    client = redis.Redis.from_url(locked_url)
+    yield View(client, namespace)
+    client.close()
 
 
 async def started(shell: Shell, *more: str) -> tuple[Command, list[int]]:
@@ -46,6 +58,25 @@ async def test_a_child_that_dies_is_started_again(shell: Shell, publisher: Publi
     await eventually(lambda: supervisor.errors.count("is up, as worker") == 2, within=20)
     answer: str = await publisher.call(Ask(text="tea"), CLERK, timeout=10)
     assert int(answer.split()[0]) not in (first, second)
+    assert await supervisor.stop() == 0
+
+
+async def test_others_have_the_agents_of_a_child_that_is_killed_at_once(
+    shell: Shell, publisher: Publisher, view: View
+) -> None:
+    supervisor, (first, second) = await started(shell, "--lease", "60")
+    killed, other = view.worker_of(first), view.worker_of(second)
+    await eventually(lambda: {len(view.owned_by(name)) for name in (killed, other)} == {8, 9}, within=20)
+    kept = {key: view.client.hget(key, "tok") for key in view.owned_by(other)}
+    os.kill(first, signal.SIGKILL)
+    began = time.monotonic()
+    await eventually(lambda: not view.owned_by(killed), within=20)
+    print(f"recovered in {time.monotonic() - began:.2f} s")
+    keys = [str(number) for number in range(40)]
+    answers: list[str] = [await publisher.call(Ask(text="tea"), AgentId("clerk", key), timeout=10) for key in keys]
+    assert len(answers) == 40
+    assert kept == {key: view.client.hget(key, "tok") for key in kept}, "nobody alive has lost anything"
+    assert "others wait" not in supervisor.errors
     assert await supervisor.stop() == 0
 
 

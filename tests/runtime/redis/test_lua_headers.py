@@ -38,6 +38,7 @@ REQUESTS: dict[str, Callable[[Scripts], Any]] = {
     "acquire": lambda s: s.acquire(A, worker="worker", nonce="nonce", ttl_ms=1, now="now"),
     "renew": lambda s: s.renew(A, token="tok", ttl_ms=1, now="now"),
     "release": lambda s: s.release(A, token="tok", hold_ms=1, turns=[("agent", "turn_id")], now="now"),
+    "gone": lambda s: s.gone(A, worker="worker", heirs=["heir"]),
     "break_hold": lambda s: s.break_hold(A, token="tok", agent="agent", now="now"),
     "drop_hold": lambda s: s.drop_hold(TURN),
     "send": lambda s: s.send([OUT], after=["after"]),

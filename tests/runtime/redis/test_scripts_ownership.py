@@ -168,6 +168,28 @@ async def test_the_hold_of_a_worker_that_is_gone_is_broken_at_once(world: World)
     assert world.hash(world.a.hold) == {}
 
 
+async def test_the_lease_of_a_worker_that_has_died_is_ended_and_of_no_other(world: World) -> None:
+    token = await world.own(worker="w1")
+    with world.untouched():
+        assert await world.scripts.gone(world.a, worker="w2", heirs=["w3"]) is False
+        assert await world.scripts.gone(world.b, worker="w2", heirs=["w3"]) is False
+    assert await world.scripts.gone(world.a, worker="w1", heirs=["w2", "w3"]) is True
+    told = {"k": "free", "p": world.a.tag, "w": "stop", "o": "w1", "e": ""}
+    assert (world.bells("w2"), world.bells("w3")) == ([told], [told])
+    grant = await world.scripts.acquire(world.a, worker="w2", nonce="n", ttl_ms=3000)
+    assert grant == Grant("2:w2:n", 2, token, ()), "the next owner knows that nothing was released"
+    with world.untouched():
+        assert await world.scripts.gone(world.a, worker="w1", heirs=["w2"]) is False
+        assert await world.scripts.renew(world.a, token=token, ttl_ms=3000) is False
+
+
+async def test_what_a_dead_worker_had_sent_takes_effect_until_another_owns_it(world: World) -> None:
+    turn = await world.turn()
+    await world.scripts.gone(world.a, worker="w1", heirs=[])
+    assert (await world.scripts.commit(turn, version=0, state=b"s")).status == "OK"
+    assert await world.scripts.renew(world.a, token=turn.token, ttl_ms=3000) is True
+
+
 async def test_a_hold_is_broken_when_it_is_over_and_only_by_the_owner(world: World) -> None:
     old = await world.own()
     await world.scripts.release(world.a, token=old, hold_ms=500, turns=[("a/1", "T")], now="1000")
