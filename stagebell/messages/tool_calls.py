@@ -136,7 +136,7 @@ class Ask(BaseModel):
 
 AnyDecision: TypeAlias = FinalOutput | UseTools | HandOff | Ask
 Decision = Annotated[AnyDecision, Field(discriminator="kind")]
-"""What one answer of a model means. A hand-off and a question name the call of the model that they came from, if any."""
+"""What one answer of a model means. A hand-off and a question name the call of a tool that they came from, if any."""
 
 _decisions: TypeAdapter[AnyDecision] = TypeAdapter(Decision)
 
