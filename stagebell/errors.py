@@ -12,6 +12,7 @@
     ├── RuntimeNotRunning     (also RuntimeError)             the runtime was stopped or not started
     ├── RemoteHandlerError    a handler elsewhere raised an exception whose class is not loaded here
     ├── NonDeterministicReplay a turn that ran again made other calls than before
+    ├── OutsideTurn           (also RuntimeError)             this can be done only while a message is handled
     ├── DeferredReplyError    (also RuntimeError)             a reply cannot be deferred, or given, here
     │   └── AlreadyAnswered   the call was answered before, or nobody knows of it
     ├── UnknownAgentType      (also LookupError)              no such agent type in this runtime
@@ -165,6 +166,17 @@ class NonDeterministicReplay(StagebellError):
         )
         self.agent = str(agent)
         self.call = call
+
+
+class OutsideTurn(StagebellError, RuntimeError):
+    """This can be done only while a message is handled."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what}() was called where no message is being handled, or after its turn has ended: call it from the "
+            "handler of an agent, and await it there"
+        )
+        self.what = what
 
 
 class DeferredReplyError(StagebellError, RuntimeError):

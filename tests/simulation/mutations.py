@@ -198,6 +198,44 @@ _JOURNAL = {
     ),
 }
 
+_RECORD = "test_scripts_record.py::"
+_TOLD = _RECORD + "test_a_store_behind_the_memory_of_the_turn_is_noticed"
+
+_RECORDS = {
+    "record-no-fence": Mutation(
+        "record",
+        "if not standing(KEYS[1], KEYS[2], ARGV[1], ARGV[2]) then return refuse({'FENCED'}) end",
+        "",
+        _RECORD + "test_nothing_is_recorded_by_a_zombie_or_for_a_turn_whose_input_is_gone",
+    ),
+    "record-no-input": Mutation(
+        "record",
+        "if not entry(KEYS[3], ARGV[3], ARGV[4]) then return refuse({'DUP'}) end",
+        "",
+        _RECORD + "test_nothing_is_recorded_by_a_zombie_or_for_a_turn_whose_input_is_gone",
+    ),
+    "record-no-replies": Mutation("record", "r < tonumber(ARGV[8]) or ", "", _TOLD),
+    "record-no-savepoints": Mutation("record", " or n < tonumber(ARGV[9])", "", _TOLD),
+    "record-no-version": Mutation(
+        "record", "if ARGV[10] ~= '' and (field(KEYS[6], 'v') or '0') ~= ARGV[10] then", "if false then", _TOLD
+    ),
+    "record-replaces": Mutation(
+        "record", "if known then\n", "if false then\n", _RECORD + "test_the_first_value_under_a_name_stays"
+    ),
+    "record-no-nonce": Mutation(
+        "record",
+        "nonce == ARGV[7] and {'KEPT'} or",
+        "",
+        _RECORD + "test_the_same_question_again_is_told_that_its_value_is_kept",
+    ),
+    "record-among-calls": Mutation(
+        "record", "'x:' .. ARGV[5]", "ARGV[5]", _RECORD + "test_no_name_is_taken_for_a_call_or_a_count"
+    ),
+    "record-expires": Mutation(
+        "record", "redis.call('PERSIST', journal)", "", _RECORD + "test_a_record_does_not_expire_with_what_was_left_open"
+    ),
+}
+
 _LEAVES = _COMMIT + "test_a_nested_turn_leaves_a_savepoint_and_no_state"
 
 _SAVEPOINTS = {
@@ -300,6 +338,7 @@ MUTATIONS: dict[str, Mutation] = {
     **_PROGRESS,
     **_REGISTRY,
     **_JOURNAL,
+    **_RECORDS,
     **_SAVEPOINTS,
     **_OWNERSHIP,
 }

@@ -43,6 +43,10 @@ class Receipt(Protocol):
         """The handler has not ended in its first step."""
         ...
 
+    async def record(self, turn: Turn, name: str, value: str) -> str | None:
+        """Keep a value with the turn; see `journal.record`."""
+        ...
+
     def commit(self, turn: Turn, result: Any) -> Awaitable[None] | None:
         """The handler returned `result`."""
         ...

@@ -115,6 +115,7 @@ class Turn(MessageContext):
     suspended_at: float | None = None
     cancelling_before: int = 0
     warned: bool = False
+    records: dict[str, str] | None = None  # of a turn in memory; see `journal`
     limited: bool = False  # it is counted by the limit of running turns
 
     def __init__(
@@ -158,6 +159,15 @@ class Turn(MessageContext):
     def has_token(self) -> bool:
         """True once somebody gave or asked for the token."""
         return "cancellation_token" in self.__dict__
+
+    def note(self, name: str, value: str) -> str | None:
+        """Keep a value in memory, if there is none under this name; see `journal.record`."""
+        if self.records is None:
+            self.records = {}
+        if name in self.records:
+            return self.records[name]
+        self.records[name] = value
+        return None
 
     def descends_from(self, ancestor: Turn) -> bool:
         """True when `ancestor` is this turn or one that awaits it, over any number of calls."""

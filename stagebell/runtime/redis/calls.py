@@ -26,10 +26,10 @@ from stagebell.runtime.engine.deadlines import ended_by
 from stagebell.runtime.redis.circles import Place
 from stagebell.runtime.redis.given_up import given_up, patience_after
 from stagebell.runtime.redis.keys import LeasedKeys
+from stagebell.runtime.redis.records import after_earlier_commits
 from stagebell.runtime.redis.replies import OpenCall
 from stagebell.runtime.redis.requests import Delivery, ReplyTo
 from stagebell.runtime.redis.results import CallReply
-from stagebell.runtime.redis.storage import Stored
 from stagebell.runtime.redis.taking import Taking
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class TurnCalls:
         )
         place = await self._find(recipient, deadline)
         delivery = Delivery(place, turn_id(id, str(recipient)), str(recipient), envelope)
-        await self._after_earlier_commits()
+        await after_earlier_commits(own.turn)
         try:
             outcome = await self._exchange(k, recipient, delivery, _digest(recipient, encoded), reply, token, deadline)
         except TurnEnded:  # this task of it goes on
@@ -345,13 +345,6 @@ class TurnCalls:
             self.taking.arrived(k, outcome)
         else:
             clock.call_at(clock.now_ms() + patience, self.open[k].answer.cancel)
-
-    async def _after_earlier_commits(self) -> None:
-        """A call must not leave on the ground of a state whose commit may still be refused."""
-        turn = self._turn.turn
-        stored = turn.activation.stored if turn is not None else None
-        if isinstance(stored, Stored):
-            await stored.settled()
 
     def _next_k(self) -> str:
         branch = self._branches.setdefault(asyncio.current_task(), len(self._branches))

@@ -27,6 +27,7 @@ NAMES = (
     "idle",
     "probe",
     "promote",
+    "record",
     "register",
     "release",
     "renew",

@@ -9,6 +9,7 @@ CallStatus = Literal[
     "SENT", "PENDING", "REPLY", "FENCED", "GONE", "STALE", "CHANGED", "STALE_REGISTRY", "BADKEY", "BADARGS"
 ]
 EndStatus = Literal["OK", "FENCED", "DUP", "STALE", "UNSEEN", "STALE_REGISTRY", "BADKEY", "BADARGS"]
+RecordStatus = Literal["KEPT", "KNOWN", "FENCED", "DUP", "STALE", "BADKEY"]
 RequeueStatus = Literal["OK", "GONE", "BADKEY"]
 RetryStatus = Literal["OK", "FENCED", "DUP", "BADKEY"]
 SendStatus = Literal["OK", "STALE_REGISTRY", "BUSY", "BADKEY", "BADARGS"]
@@ -77,6 +78,14 @@ class RetryReply(NamedTuple):
 
     status: RetryStatus
     failures: int = 0
+    detail: str = ""
+
+
+class RecordReply(NamedTuple):
+    """Outcome of a record: the `value` that was there already (KNOWN); `detail` is the key of a wrong type (BADKEY)."""
+
+    status: RecordStatus
+    value: str = ""
     detail: str = ""
 
 
@@ -174,6 +183,14 @@ def read_end(raw: Sequence[Any]) -> EndReply:
     if status in ("STALE_REGISTRY", "BADKEY"):
         return EndReply(status, detail=_text(raw[1]))
     return EndReply(status, int(raw[1]) if len(raw) > 1 else 0, parent_savepoints=raw[2] if len(raw) > 2 else 0)
+
+
+def read_record(raw: Sequence[Any]) -> RecordReply:
+    """The answer of `record`."""
+    status: Any = _text(raw[0])
+    if status == "KNOWN":
+        return RecordReply(status, _text(raw[1]))
+    return RecordReply(status, detail=_text(raw[1]) if len(raw) > 1 else "")
 
 
 def read_retry(raw: Sequence[Any]) -> RetryReply:

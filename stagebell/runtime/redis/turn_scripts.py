@@ -9,7 +9,7 @@ from stagebell.runtime.redis import results
 from stagebell.runtime.redis.connection import Arg
 from stagebell.runtime.redis.effects import Effect
 from stagebell.runtime.redis.requests import NO_REPLY, NOTHING_OPEN, Delivery, LeftOpen, Nested, ReplyTo, Turn
-from stagebell.runtime.redis.results import CallReply, EndReply, RetryReply
+from stagebell.runtime.redis.results import CallReply, EndReply, RecordReply, RetryReply
 from stagebell.runtime.redis.script_calls import SHA, ScriptCalls, as_is, version_arg
 
 
@@ -53,6 +53,32 @@ class TurnScripts(ScriptCalls):
             *(turn.token, turn.agent, turn_id, k, known_replies, known_savepoints, digest),
             *(version_arg(registry_version), self.keys.bell_head, dest.tag, to.turn_id, to.agent, to.envelope),
             version_arg(version),
+        )
+
+    def record(
+        self,
+        turn: Turn,
+        name: str,
+        value: str,
+        *,
+        nonce: str,
+        known_replies: int = 0,
+        known_savepoints: int = 0,
+        version: int | None = None,
+    ) -> asyncio.Future[RecordReply]:
+        """Keep a value with a turn, if there is none under this name.
+
+        Arguments:
+            nonce: new for each question; no blanks.
+            known_replies, known_savepoints, version: as for `call`.
+        """
+        keys, turn_id = turn.keys, turn.turn_id
+        return self.run(
+            results.read_record,
+            *("EVALSHA", SHA["record"], 6, keys.own, keys.hold, keys.inbox),
+            *(keys.journal(turn_id), keys.savepoints(turn_id), turn.state_key),
+            *turn.fence,
+            *(name, value, nonce, known_replies, known_savepoints, version_arg(version)),
         )
 
     def retry(self, turn: Turn, *, attempt: str, forget: Sequence[str] = ()) -> asyncio.Future[RetryReply]:

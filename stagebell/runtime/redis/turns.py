@@ -37,6 +37,7 @@ from stagebell.runtime.redis.circles import Place
 from stagebell.runtime.redis.endings import TurnEnding
 from stagebell.runtime.redis.partition import Partition
 from stagebell.runtime.redis.pausing import bar, pause
+from stagebell.runtime.redis.records import keep_record
 from stagebell.runtime.redis.requests import Nested, ReplyTo
 from stagebell.runtime.redis.results import EndReply
 from stagebell.runtime.redis.retries import RetriedTurn
@@ -90,6 +91,15 @@ class DurableTurn(RetriedTurn):
     def calling(self) -> bool:
         """True while a call of this turn waits for its reply."""
         return self._calls is not None and bool(self._calls.open)
+
+    @property
+    def known_of_journal(self) -> tuple[int, int]:
+        """How many replies and savepoints this attempt knows of."""
+        return (0, 0) if self._calls is None else (self._calls.known_replies, self._calls.known_savepoints)
+
+    async def record(self, turn: Turn, name: str, value: str) -> str | None:
+        """Keep a value in the turn's journal."""
+        return await keep_record(self._services, self, turn, name, value)
 
     def awaited(self) -> Iterator[Place]:
         """The calls of this turn that wait for their replies, as far as the server has taken them."""
