@@ -232,7 +232,10 @@ _RECORDS = {
         "record", "'x:' .. ARGV[5]", "ARGV[5]", _RECORD + "test_no_name_is_taken_for_a_call_or_a_count"
     ),
     "record-expires": Mutation(
-        "record", "redis.call('PERSIST', journal)", "", _RECORD + "test_a_record_does_not_expire_with_what_was_left_open"
+        "record",
+        "redis.call('PERSIST', journal)",
+        "",
+        _RECORD + "test_a_record_does_not_expire_with_what_was_left_open",
     ),
 }
 

@@ -8,8 +8,8 @@ What holds at all times
     - Only whoever has the right to the turn writes: a worker that was taken for dead gets `CancelledError`.
     - A nested turn has records of its own.
 
-On `RedisRuntime` they lie in the turn's journal in the server. A turn in memory (`LocalRuntime`, process-bound agents) is
-never tried again, so its records are only as good as its process.
+On `RedisRuntime` they lie in the turn's journal in the server. A turn in memory (`LocalRuntime`, process-bound agents)
+is never tried again, so its records are only as good as its process.
 """
 
 from __future__ import annotations
