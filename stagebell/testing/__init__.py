@@ -2,6 +2,7 @@
 
     ScriptedModel      a chat model that says what the test tells it to
     EchoModel          a chat model that calls every tool once, with arguments that its schema allows
+    assert_trajectory  what a run must have done, step by step (`stagebell.testing.trajectory` has the steps)
     override           another model, or other dependencies, for all agents of a type
     forbid_model_requests   no real model can be asked
     capture_messages   every request of the agents to their models, and what came of it
@@ -22,6 +23,7 @@ from stagebell.testing.faults import crash, freeze, thaw
 from stagebell.testing.forbidding import ModelRequestForbidden, forbid_model_requests
 from stagebell.testing.model import Answer, ModelRequest, Script, ScriptedModel, ScriptExhausted
 from stagebell.testing.overriding import capture_messages, override
+from stagebell.testing.trajectory import assert_trajectory
 
 __all__ = [
     "Answer",
@@ -33,6 +35,7 @@ __all__ = [
     "Script",
     "ScriptExhausted",
     "ScriptedModel",
+    "assert_trajectory",
     "capture_messages",
     "crash",
     "forbid_model_requests",

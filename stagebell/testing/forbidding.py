@@ -42,24 +42,26 @@ def forbid_model_requests(*, allow: Collection[type[ChatCompletionClient]] = ())
     """
     undo: list[Undo] = []
     allowed: tuple[type[Any], ...] = (ScriptedModel, *allow)
-    hook = vars(ChatCompletionClient).get("__init_subclass__")
-
-    def on_subclass(cls: type[ChatCompletionClient], **options: Any) -> None:
-        super(ChatCompletionClient, cls).__init_subclass__(**options)
+    for cls in _subclasses(ChatCompletionClient):
         _forbid(cls, allowed, undo)
-
-    for cls in list(_subclasses(ChatCompletionClient)):
-        _forbid(cls, allowed, undo)
-    ChatCompletionClient.__init_subclass__ = classmethod(on_subclass)
+    _forbid_new(allowed, undo)
     try:
         yield
     finally:
-        if hook is None:
-            delattr(ChatCompletionClient, "__init_subclass__")
-        else:
-            ChatCompletionClient.__init_subclass__ = hook
         for step in reversed(undo):
             step()
+
+
+def _forbid_new(allowed: tuple[type[Any], ...], undo: list[Undo]) -> None:
+    base: Any = ChatCompletionClient
+    own: object = vars(ChatCompletionClient).get(_HOOK)
+
+    def on_subclass(cls: type[Any], /, **options: Any) -> None:
+        super(base, cls).__init_subclass__(**options)
+        _forbid(cls, allowed, undo)
+
+    undo.append(partial(delattr, base, _HOOK) if own is None else partial(setattr, base, _HOOK, own))
+    setattr(base, _HOOK, classmethod(on_subclass))
 
 
 def _forbid(cls: type[ChatCompletionClient], allowed: tuple[type[Any], ...], undo: list[Undo]) -> None:
@@ -77,5 +79,5 @@ def _refuse(self: ChatCompletionClient, *args: Any, **options: Any) -> Any:
     raise ModelRequestForbidden(type(self))
 
 
-def _subclasses(cls: type[ChatCompletionClient]) -> list[type[ChatCompletionClient]]:
+def _subclasses(cls: type[Any]) -> list[type[ChatCompletionClient]]:
     return [found for sub in cls.__subclasses__() for found in (sub, *_subclasses(sub))]

@@ -45,25 +45,28 @@ class _Examples:
             return None
         if depth > _DEEPEST:
             raise ValueError("the schema contains itself, and nothing in it says where to end")
-        if "$ref" in schema:
-            return self.of(self._resolve(schema["$ref"]), depth + 1)
         for name in ("const", "default"):
             if name in schema:
                 return cast("JsonValue", schema[name])
         for name in ("enum", "examples"):
             if schema.get(name):
                 return cast("JsonValue", schema[name][0])
+        other = self._other(schema)
+        return self._of_type(schema, depth) if other is None else self.of(other, depth + 1)
+
+    def _other(self, schema: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """The schema that says what this one allows, when it says it in other words."""
+        if "$ref" in schema:
+            return self._resolve(schema["$ref"])
         if schema.get("allOf"):
-            return self.of(self._merged(schema), depth + 1)
+            return self._merged(schema)
         for name in ("anyOf", "oneOf"):
             if schema.get(name):
-                return self.of(schema[name][0], depth + 1)
-        return self._of_type(schema, depth)
+                return cast("Mapping[str, Any]", schema[name][0])
+        return None
 
     def _of_type(self, schema: Mapping[str, Any], depth: int) -> JsonValue:
-        kind = schema.get("type", "object" if "properties" in schema else "string")
-        first: str = kind[0] if isinstance(kind, list) else kind
-        match first:
+        match _type_of(schema):
             case "object":
                 wanted, fields = schema.get("required", ()), schema.get("properties", {})
                 return {name: self.of(fields.get(name, {}), depth + 1) for name in wanted}
@@ -105,18 +108,28 @@ class _Examples:
         return merged
 
 
+def _type_of(schema: Mapping[str, Any]) -> str:
+    kind: Any = schema.get("type", "object" if "properties" in schema else "string")
+    return str(kind if isinstance(kind, str) else kind[0])
+
+
 def _lowest(schema: Mapping[str, Any], above: float) -> float:
     """The lowest number that the bounds allow; 0 when they allow that. `above` is the least step over an open bound."""
-    low, high = schema.get("minimum", -math.inf), schema.get("maximum", math.inf)
-    open_low, open_high = schema.get("exclusiveMinimum", -math.inf), schema.get("exclusiveMaximum", math.inf)
+    low, high = _bound(schema, "minimum", -math.inf), _bound(schema, "maximum", math.inf)
+    open_low, open_high = _bound(schema, "exclusiveMinimum", -math.inf), _bound(schema, "exclusiveMaximum", math.inf)
     if low <= 0 <= high and open_low < 0 < open_high:
         return 0
-    step = schema.get("multipleOf", 0)
+    step = _bound(schema, "multipleOf", 0)
     if low > 0 or open_low >= 0:
         found = low if low > open_low else open_low + min(above, (min(high, open_high) - open_low) / 2)
         return math.ceil(found / step) * step if step else found
     found = high if high < open_high else open_high - above
     return math.floor(found / step) * step if step else found
+
+
+def _bound(schema: Mapping[str, Any], name: str, otherwise: float) -> float:
+    found: float = schema.get(name, otherwise)
+    return found
 
 
 def _text(schema: Mapping[str, Any]) -> str:

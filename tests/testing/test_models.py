@@ -16,9 +16,11 @@ from autogen_core.models import (
     UserMessage,
 )
 from autogen_core.tools import FunctionTool
-from stagebell.agents.stand_ins import UNCHANGED, deps_for, model_for
 
+from stagebell.agents.stand_ins import UNCHANGED, deps_for, model_for
 from stagebell.testing import EchoModel, ModelRequestForbidden, ScriptedModel, forbid_model_requests, override
+
+pytestmark = pytest.mark.unit
 
 TASK = UserMessage(content="go", source="user")
 

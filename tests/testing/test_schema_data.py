@@ -14,6 +14,8 @@ from pydantic import BaseModel, Field, TypeAdapter
 
 from stagebell.testing.schema_data import example_of
 
+pytestmark = pytest.mark.unit
+
 
 class Colour(StrEnum):
     """One of two."""
