@@ -23,7 +23,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
         yield running
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(autouse=True)
 def no_real_models() -> Iterator[None]:
     """No test asks a model that somebody pays for."""
     with forbid_model_requests():

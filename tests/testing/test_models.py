@@ -22,6 +22,12 @@ from stagebell.testing import EchoModel, ModelRequestForbidden, ScriptedModel, f
 
 pytestmark = pytest.mark.unit
 
+
+@pytest.fixture(autouse=True)
+def no_real_models() -> None:
+    """Nothing is forbidden here but by the tests themselves."""
+
+
 TASK = UserMessage(content="go", source="user")
 
 
