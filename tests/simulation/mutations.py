@@ -186,6 +186,9 @@ _JOURNAL = {
     "retry-keeps-failure": Mutation(
         "retry", "for _, k in ipairs(answered) do redis.call('HDEL', KEYS[5], k) end", "", "test_scripts_retry.py"
     ),
+    "retry-keeps-places": Mutation(
+        "retry", "if step then stepped_back(KEYS[6], step) end", "", "test_scripts_retry.py"
+    ),
     "retry-no-fence": Mutation("retry", _FENCED, "", "test_scripts_retry.py"),
     "retry-no-input": Mutation(
         "retry", "if not entry(KEYS[3], ARGV[3], ARGV[4]) then return refuse({'DUP'}) end", "", "test_scripts_retry.py"

@@ -14,6 +14,11 @@ A nested turn that lets nested turns in itself leaves their savepoints in its ow
 turns below it had taken when it began, so each savepoint also names those turns and where they stood: a turn that runs
 again takes what it had taken then, lets that nested turn in before all others, and takes nothing more until it ends.
 
+A retry forgets the replies that were failures, and from the first of them on the turn may go another way. So of the
+savepoints that had seen it only the newest stays, which holds all that nested turns did, at the place where the turn
+awaits that call again (lua/lib/step_back). What an open nested turn noted of the turns below it stays as it is; there
+the first call that the turn makes anew is the place.
+
 So code between two replies sees the same state again, what a nested turn did is neither lost nor done twice, and what
 the turn itself did before a savepoint is replaced by the same, out of the savepoint. One savepoint is kept for each
 number of replies taken, the last: in between no code of the turn ran that could have seen the others.
@@ -151,12 +156,11 @@ class Replay:
         there = savepoint or (self.inner.parent if self.inner else None)
         if there is None:
             return Over()
-        order = [k for k in there.taken if k not in self.anew]  # a retry makes those again
-        if len(taken) < len(order):
-            k = order[len(taken)]
+        k = there.taken[len(taken)] if len(taken) < len(there.taken) else ""
+        if k and k not in self.anew:
             return Take(k) if k in known else Await(k)
-        for k in sorted(there.awaited - set(made)):
-            return Await(k)
+        if not k and (missing := there.awaited - set(made)):
+            return Await(min(missing))
         if savepoint is not None:
             self.loaded += 1
             return Load(savepoint.state)

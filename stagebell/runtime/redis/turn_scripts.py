@@ -88,10 +88,11 @@ class TurnScripts(ScriptCalls):
             attempt: a name of its own for each attempt.
             forget: the calls that were answered with a failure; the next attempt makes them again.
         """
-        keys = turn.keys
+        keys, turn_id = turn.keys, turn.turn_id
         return self.run(
             results.read_retry,
-            *("EVALSHA", SHA["retry"], 5, keys.own, keys.hold, keys.inbox, keys.run, keys.journal(turn.turn_id)),
+            *("EVALSHA", SHA["retry"], 6, keys.own, keys.hold, keys.inbox, keys.run),
+            *(keys.journal(turn_id), keys.savepoints(turn_id)),
             *turn.fence,
             attempt,
             *forget,

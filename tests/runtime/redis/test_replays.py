@@ -65,6 +65,15 @@ def test_an_unfinished_nested_turn_comes_before_further_replies() -> None:
     assert replay.next(["0.0"], made, {"2.0"}) == Over()
 
 
+def test_an_unfinished_nested_turn_is_let_in_at_the_first_call_that_is_made_anew() -> None:
+    root = Below("T", "1.0", ("0.0", "2.0"), frozenset({"1.0", "0.1"}))
+    anew: set[str] = set()
+    replay = Replay([], Inner("N", root), anew)
+    assert replay.next(["0.0"], {"0.0", "1.0"}, {"1.0"}) == Await("2.0")
+    anew.add("2.0")
+    assert replay.next(["0.0"], {"0.0", "1.0", "2.0"}, {"1.0"}) == LetIn(Inner("N", root))
+
+
 def test_a_nested_turn_is_found_by_what_is_above_it() -> None:
     middle, root = Below("N", "0.0", (), frozenset({"0.0"})), Below("T", "3.0", (), frozenset({"3.0"}))
     text = place([], {"5.0"}, [middle, root]).encode()

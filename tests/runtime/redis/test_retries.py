@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -269,6 +270,38 @@ async def test_what_nested_turns_did_during_a_failed_call_is_kept(bench: Bench) 
     await bench.next_attempt()
     await bench.at_rest()
     assert bench.heard() == [1, 0, 0, 9]
+
+
+@pytest.mark.parametrize("shaky_first", [True, False])
+async def test_what_nested_turns_did_is_kept_by_every_later_attempt(bench: Bench, shaky_first: bool) -> None:
+    """In two attempts a call fails, and then all; each attempt makes that call again, and is called back."""
+
+    async def help(agent: Doing, message: Ask, ctx: MessageContext) -> Any:
+        if message.text == "shaky" and bench.attempts.count(("a", 1)) < 3:
+            raise ValueError("no luck")
+        return await agent.call(AgentId("one", "a"))
+
+    async def count(agent: Any, message: Ask, ctx: MessageContext) -> str:
+        bench.attempts.append(("nested", 0))
+        agent.heard.append(0)
+        return "counted"
+
+    async def ask(agent: Any, message: Note, ctx: MessageContext) -> None:
+        names = ["shaky", "steady"] if shaky_first else ["steady", "shaky", "steady"]
+        for number, name in enumerate(names):
+            with suppress(ValueError):
+                await agent.call("helper", name)
+                agent.heard.append(number + 10)
+        if bench.attempts.count(("a", 1)) < 3:
+            raise ValueError("no luck")
+
+    await Doing.register(bench.runtime, "helper", lambda: Doing(help))
+    await bench.host(ask, count)
+    await bench.publish(1)
+    await bench.next_attempt()
+    await bench.next_attempt()
+    await bench.at_rest()
+    assert bench.heard().count(0) == bench.attempts.count(("nested", 0)) == 2 + (not shaky_first)
 
 
 async def test_the_next_owner_goes_on_with_the_count_and_tries_at_once(bench: Bench) -> None:

@@ -77,6 +77,59 @@ async def test_a_call_that_is_made_again_tells_what_nested_turns_left_during_the
     assert (again.status, again.savepoints) == ("SENT", 1)
 
 
+async def with_savepoints(world: World, *places: str) -> Any:
+    """A turn that has left these savepoints, of states "state 0", "state 1", …, and failed calls 0.0 and 1.0."""
+    turn = await world.turn()
+    for k in ("0.0", "1.0"):
+        await world.call(turn, k)
+        await answer(world, turn, k, b"bad")
+    for number, place in enumerate(places):
+        nested = await nested_in(world, turn, f"N{number}")
+        await world.scripts.commit(
+            nested, version=0, state=f"state {number}".encode(), nested=Nested("T", place, number)
+        )
+    return turn
+
+
+async def test_of_savepoints_that_had_seen_a_forgotten_failure_the_newest_stays_before_it(world: World) -> None:
+    turn = await with_savepoints(world, "0  0.0,2.0 ", "1 2.0 0.0 ", "2 2.0,0.0 0.1 ", "3 2.0,0.0,0.1 0.2 ")
+    await world.scripts.retry(turn, attempt="w1.1", forget=("0.0",))
+    assert world.hash(world.a.savepoints("T")) == {
+        "0": "state 0",
+        "@0": "0  0.0,2.0 ",
+        "1": "state 3",
+        "@1": "1 2.0 0.0 ",
+        "last": "1",
+        "#n": "4",
+    }
+
+
+async def test_a_savepoint_that_steps_back_to_a_place_of_its_own_awaits_the_call_there(world: World) -> None:
+    turn = await with_savepoints(world, "2 0.0,1.0 0.1,2.0 ")
+    await world.scripts.retry(turn, attempt="w1.1", forget=("1.0", "0.0"))
+    assert world.hash(world.a.savepoints("T")) == {"0": "state 0", "@0": "0  0.0 ", "last": "0", "#n": "1"}
+
+
+async def test_a_savepoint_without_a_place_stays_the_last(world: World) -> None:
+    turn = await with_savepoints(world, "1 0.0 1.0 ", "- ")
+    await world.scripts.retry(turn, attempt="w1.1", forget=("0.0",))
+    assert world.hash(world.a.savepoints("T")) == {
+        "0": "state 0",
+        "@0": "0  0.0 ",
+        "-": "state 1",
+        "last": "-",
+        "#n": "2",
+    }
+
+
+async def test_savepoints_stay_where_no_failure_is_forgotten(world: World) -> None:
+    turn = await with_savepoints(world, "0  1.0 ", "1 1.0 0.0,2.0 ")
+    before = world.hash(world.a.savepoints("T"))
+    await world.scripts.retry(turn, attempt="w1.1", forget=("0.0",))
+    await world.scripts.retry(turn, attempt="w1.2")
+    assert world.hash(world.a.savepoints("T")) == before
+
+
 async def test_the_count_ends_with_the_turn(world: World) -> None:
     for end in (world.scripts.commit, world.scripts.fail):
         turn = await world.turn()
@@ -118,10 +171,11 @@ async def test_a_failure_of_somebody_elses_turn_is_not_counted(world: World, cas
         assert (await world.scripts.retry(turn, attempt="w1.1")).status == status
 
 
-@pytest.mark.parametrize("which", ["own", "hold", "inbox", "run", "journal"])
+@pytest.mark.parametrize("which", ["own", "hold", "inbox", "run", "journal", "savepoints"])
 async def test_a_key_of_a_wrong_type_is_named_before_any_write(world: World, which: str) -> None:
     turn = await world.turn()
-    key = world.a.journal("T") if which == "journal" else getattr(world.a, which)
+    key = getattr(world.a, which)
+    key = key("T") if callable(key) else key
     world.spoil(key)
     with world.untouched():
         assert await world.scripts.retry(turn, attempt="w1.1", forget=("0.0",)) == RetryReply("BADKEY", detail=key)

@@ -1,1 +1,0 @@
-"""The typed agent loop: observe, decide, act, as a state machine over messages."""
