@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from stagebell.testing import forbid_model_requests
 from tests.support.servers import Server, available_kinds
 
 pytest_plugins = ("tests.house.no_network",)
@@ -20,6 +21,13 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     """One server of each kind for the whole run; a test that stops its server starts one of its own."""
     with Server(request.param) as running:
         yield running
+
+
+@pytest.fixture(autouse=True)
+def no_real_models() -> Iterator[None]:
+    """No test asks a model that somebody pays for."""
+    with forbid_model_requests():
+        yield
 
 
 @pytest.fixture
