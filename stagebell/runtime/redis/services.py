@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from stagebell.runtime.redis.passivation import Passivation
     from stagebell.runtime.redis.turns import DurableTurn
 
+TellHere = Callable[[Any, AgentId, "AgentId | None", str], None]
 PublishHere = Callable[[Any, TopicId, list[AgentId], "AgentId | None", str, "int | None"], None]
 
 
@@ -52,6 +53,7 @@ class Services:
     catalog: Catalog
     dispatcher: Dispatcher
     publish_here: PublishHere
+    tell_here: TellHere
     max_call_depth: int
     clock: Clock
     awaiting: Awaiting = field(default_factory=Awaiting)
