@@ -192,5 +192,3 @@ async def test_from_outside_it_is_there_at_once(runtime: Any, start: Any, cls: A
     assert await timer.cancel() is False
     await asyncio.wait_for(runtime.stop_when_idle(), 10)
     assert seen == [("told", "None", True, None, None)]
-
-

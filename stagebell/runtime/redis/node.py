@@ -76,7 +76,6 @@ class Node:
             catalog=catalog,
             dispatcher=dispatcher,
             publish_here=_nobody_here,
-            tell_here=_nobody_here,
             max_call_depth=max_call_depth,
             clock=clock,
         )

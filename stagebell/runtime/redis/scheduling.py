@@ -66,12 +66,15 @@ class Scheduling(Sending):
             await self._tell(node, message, to, sender)
             return Timer(str(id), as_time(self._clock.now_ms()), self)
         timed = Timed(id, plan, node.services.wire.encode(message), sender, node.services.wire)
+        return Timer(str(id), as_time(await self._set(node, timed, plan)), self)
+
+    async def _set(self, node: Node, timed: Timed, plan: Plan) -> int:
         turn = self._durable_turn()
         if turn is None or is_immediate():
-            return Timer(str(id), as_time(await node.client.timers.set(timed)), self)
-        await node.client.timers.place(to)
+            return await node.client.timers.set(timed)
+        await node.client.timers.place(timed.id.to)
         turn.outbox.set_timer(timed)
-        return Timer(str(id), as_time(plan.first_due(self._clock.now_ms())), self)
+        return plan.first_due(self._clock.now_ms())
 
     async def _tell(self, node: Node, message: Any, to: AgentId, sender: AgentId | None) -> None:
         services, turn = node.services, self._durable_turn()
