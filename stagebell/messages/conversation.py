@@ -3,15 +3,17 @@
     asked ──▶ decided ──▶ returned (one for each call) ──▶ decided ──▶ … ──▶ finished ──▶ asked ──▶ …
 
 Each entry says in which run and when it came about. What the model is sent is made of `Asked`, `Decided`, `Returned`
-and `Corrected`; `Noted` and `Finished` tell the rest to people and programs that look on.
+and `Corrected`; `Noted` and `Finished` tell the rest to people and programs that look on. An answer that was found
+invalid is kept as the text that it was (`Corrected`), never as an output.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Generic, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from typing_extensions import TypeVar
 
 from stagebell.messages.tool_calls import Decision, ToolResult
 
@@ -102,10 +104,13 @@ class Returned(_Entry):
 
 
 class Corrected(_Entry):
-    """The answer before this could not be used; the model is told why."""
+    """The model gave an answer that could not be used, and is told why."""
 
     kind: Literal["corrected"] = "corrected"
+    answer: str = ""
     error: str
+    usage: Usage = Usage()
+    model: str = ""
 
 
 class Noted(_Entry):
@@ -124,13 +129,19 @@ class Finished(_Entry):
     reason: TerminationReason
     output: JsonValue = None
     text: str = ""
+    usage: Usage = Usage()
+    last_tool: str | None = None
 
 
-Entry = Annotated[Asked | Decided | Returned | Corrected | Noted | Finished, Field(discriminator="kind")]
+AnyEntry: TypeAlias = Asked | Decided | Returned | Corrected | Noted | Finished
+Entry = Annotated[AnyEntry, Field(discriminator="kind")]
 """One thing that happened."""
 
 
-class RunResult(BaseModel):
+Output = TypeVar("Output", default=Any)
+
+
+class RunResult(BaseModel, Generic[Output]):
     """How a run ended.
 
     Attributes:
@@ -139,7 +150,7 @@ class RunResult(BaseModel):
         reason: why it ended.
         output: of a run that succeeded; else None.
         text: of a run that did not: what happened, and what to do.
-        steps: how many decisions the model made.
+        steps: how many decisions models made, in the runs that this one started included.
         usage: what they took.
         last_tool: the tool that was called last, if any.
     """
@@ -149,7 +160,7 @@ class RunResult(BaseModel):
     run_id: str
     status: RunStatus
     reason: TerminationReason
-    output: JsonValue = None
+    output: Output | None = None
     text: str = ""
     steps: int = Field(ge=0)
     usage: Usage = Usage()

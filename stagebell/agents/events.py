@@ -1,0 +1,231 @@
+"""What the loop is told, and what it asks for. `at` is when, in milliseconds since the epoch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from pydantic import JsonValue
+
+from stagebell.agents.state import Hold, Job, LoopState, Pending, Run, Undo, WaitKind
+from stagebell.messages.conversation import RunResult, Usage
+from stagebell.messages.tool_calls import AnyDecision, ToolResult
+
+UNCHANGED: Final[JsonValue] = "\0unchanged"
+"""In the place of the business section: it stays as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskGiven:
+    """There is a task; with `refused`, one that a guardrail does not let in, and why."""
+
+    job: Job
+    at: int
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDecided:
+    """The model wants tools, another agent, or a person; `calls` is the plan for that, in order."""
+
+    decision: AnyDecision
+    calls: tuple[Pending, ...]
+    usage: Usage
+    at: int
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputAccepted:
+    """The model gave its final output, which was found valid."""
+
+    output: JsonValue
+    usage: Usage
+    at: int
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRejected:
+    """The model gave an answer that cannot be used; with `final`, no further one is wanted."""
+
+    answer: str
+    error: str
+    usage: Usage
+    at: int
+    model: str = ""
+    final: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFailed:
+    """The model gave no answer; with `final`, asking again is of no use."""
+
+    error: str
+    at: int
+    final: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """A call has no result now: it waits for something that comes from elsewhere."""
+
+    call_id: str
+    kind: WaitKind
+    payload: JsonValue = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallsHandled:
+    """What came of a group of calls, in order; `fatal` is the call whose error ends the run."""
+
+    outcomes: tuple[ToolResult | Waits, ...]
+    at: int
+    undoable: tuple[Undo, ...] = ()
+    fatal: str | None = None
+    business: JsonValue = UNCHANGED
+
+
+@dataclass(frozen=True, slots=True)
+class CallApproved:
+    """A call that waited for an approval was decided about; `decided` is what the tool's lifecycle goes on with."""
+
+    call_id: str
+    decided: JsonValue
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class PersonAnswered:
+    """A person answered a question."""
+
+    call_id: str
+    text: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunReturned:
+    """A run below has ended; `refused` is why its output cannot be that of this run, after a hand-over."""
+
+    call_id: str
+    result: RunResult
+    at: int
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """A call was taken back, or that failed."""
+
+    call_id: str
+    at: int
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CancelAsked:
+    """Somebody wants a run to end."""
+
+    run_id: str
+    at: int
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Overdue:
+    """The deadline of a run is over."""
+
+    run_id: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class HoldAsked:
+    """A run is to stand still ("paused"), to do one thing ("once"), or to go on ("go")."""
+
+    run_id: str
+    hold: Hold
+    at: int
+
+
+Event: TypeAlias = (
+    TaskGiven
+    | ModelDecided
+    | OutputAccepted
+    | AnswerRejected
+    | ModelFailed
+    | CallsHandled
+    | CallApproved
+    | PersonAnswered
+    | RunReturned
+    | Undone
+    | CancelAsked
+    | Overdue
+    | HoldAsked
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestModel:
+    """Ask the model; `retries` requests have failed just before."""
+
+    retries: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunCalls:
+    """Run these calls, which may overlap."""
+
+    calls: tuple[Pending, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compensate:
+    """Take a call back."""
+
+    undo: Undo
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """A run begins: set the timer of its deadline, if it has one."""
+
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """A run has its result: tell those who wait for it."""
+
+    job: Job
+    result: RunResult
+
+
+@dataclass(frozen=True, slots=True)
+class CancelBelow:
+    """A run that this one started is not wanted any more; `payload` is that of the wait for it."""
+
+    payload: JsonValue
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """What a run waited for is not wanted any more: an approval, or an answer."""
+
+    call_id: str
+    kind: WaitKind
+    payload: JsonValue
+
+
+Due: TypeAlias = RequestModel | RunCalls | Compensate
+Effect: TypeAlias = Begin | Finish | CancelBelow | Withdraw
+Action: TypeAlias = Due | Effect
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The state after an event, and what is to be done: effects at once, then at most one thing that takes time."""
+
+    state: LoopState
+    actions: tuple[Action, ...] = field(default=())
