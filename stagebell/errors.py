@@ -19,6 +19,13 @@
     ├── AlreadyRegistered     (also ValueError)               the agent type or agent exists
     ├── SubscriptionError     (also ValueError)               it exists, is unknown, or cannot be stored
     ├── MigrationError        (also ValueError)               the migrations of an agent class cannot be used
+    ├── ToolRefused           (also ValueError)               a tool cannot be registered as it is
+    ├── ToolError             what a tool raises to say what kind of failure it was; its text goes to the model
+    │   ├── InvalidArguments  (also ValueError)               the arguments are not what the tool takes
+    │   ├── Denied            (also PermissionError)          whoever asked may not do this
+    │   ├── BusinessError     the rules of the business forbid it
+    │   ├── TransientError    it may go well another time, and nothing has happened yet
+    │   └── FatalToolError    the run cannot go on
     ├── MessageError          (also ValueError)
     │   ├── UnregisteredType  the type of a message is not known here
     │   ├── TypeConflict      two classes under one wire name
@@ -218,6 +225,39 @@ class MigrationError(StagebellError, ValueError):
         super().__init__(f"the migrations of {cls.__module__}.{cls.__qualname__} cannot be used: {reason}")
         self.class_name = f"{cls.__module__}.{cls.__qualname__}"
         self.reason = reason
+
+
+class ToolRefused(StagebellError, ValueError):
+    """A tool cannot be registered as it is."""
+
+    def __init__(self, tool: str, reason: str) -> None:
+        super().__init__(f"tool {tool!r} is refused: {reason}")
+        self.tool = tool
+        self.reason = reason
+
+
+class ToolError(StagebellError):
+    """What a tool raises to say what kind of failure it was; its text goes to the model."""
+
+
+class InvalidArguments(ToolError, ValueError):
+    """The arguments are not what the tool takes."""
+
+
+class Denied(ToolError, PermissionError):
+    """Whoever asked may not do this."""
+
+
+class BusinessError(ToolError):
+    """The rules of the business forbid it: the amount is too high, it was done before, it is not theirs."""
+
+
+class TransientError(ToolError):
+    """It may go well another time, and nothing has happened yet."""
+
+
+class FatalToolError(ToolError):
+    """The run cannot go on."""
 
 
 class MessageError(StagebellError, ValueError):

@@ -82,6 +82,10 @@ class Plan(NamedTuple):
         return due_ms + self.every_ms * (max(0, now_ms - due_ms) // self.every_ms + 1)
 
 
+NOW: Final = Plan(0, None, 0)
+"""At once, and once: what is scheduled so for an agent, without a name, is told to it and waits for no timer."""
+
+
 class TimerId(NamedTuple):
     """What a timer's id says: which one, and for whom."""
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from contextvars import copy_context
 from datetime import datetime
 from typing import Any
 
 from autogen_core import AgentId, TopicId
 
-from stagebell.errors import RuntimeNotRunning, UnknownAgentType
+from stagebell.errors import RuntimeNotRunning, Undeliverable
+from stagebell.messages.ids import new_message_id
 from stagebell.runtime.engine.host import Host
 from stagebell.runtime.engine.subscriptions import Subscriptions
-from stagebell.runtime.engine.timers import MemoryTimers, Plan, Scheduled, Timer, TimerId, as_time
-from stagebell.runtime.engine.turn import Entry
+from stagebell.runtime.engine.timers import NOW, MemoryTimers, Plan, Scheduled, Timer, TimerId, as_time
 from stagebell.runtime.engine.watched import context_of
 
 logger = logging.getLogger("stagebell")
@@ -41,7 +39,8 @@ class LocalTimers(Host):
         """Let a message come later, to an agent or to all that subscribe to a topic.
 
         A time that comes while the runtime is stopped is made up for at the next start, once; `close` forgets them all.
-        Of times that have passed when one is handled late, a timer with `every` leaves out all but one.
+        Of times that have passed when one is handled late, a timer with `every` leaves out all but one. With `delay=0`
+        and nothing else, what is for an agent takes its place in that agent's mailbox before this returns.
 
         Args:
             message: what comes.
@@ -57,6 +56,7 @@ class LocalTimers(Host):
         Raises:
             ValueError: the times contradict each other, or are none.
             RuntimeNotRunning: the runtime was stopped.
+            Undeliverable: with `delay=0`: the agent's type is not registered.
             MessageDroppedException: an intervention dropped the message.
         """
         plan, id = Plan.of(delay, every, at), TimerId.make(to, name)
@@ -67,6 +67,9 @@ class LocalTimers(Host):
         if self._watched:
             topic = to if isinstance(to, TopicId) else None
             message = await self._watcher.schedule(message, context_of(sender, topic, None, None), to)
+        if plan == NOW and name is None and isinstance(to, AgentId):
+            self._tell_here(message, to, sender, new_message_id())
+            return Timer(str(id), as_time(self._clock.now_ms()), self)
         due = self._timers.set(Scheduled(id, plan, message, sender))
         return Timer(str(id), as_time(due), self)
 
@@ -91,24 +94,13 @@ class LocalTimers(Host):
             if recipients:
                 self._publish_here(scheduled.message, to, recipients, sender, None, message_id)
             return
-        hosted = self._catalog.types.get(to.type)
-        if hosted is None:
-            logger.error("a message was due for an agent that cannot be made: %s", UnknownAgentType(to.type))
-            return
-        reply = asyncio.get_running_loop().create_future()
-        reply.add_done_callback(lambda reply: _tell(to, reply))
-        entry = Entry(scheduled.message, copy_context(), sender=sender, is_rpc=True, message_id=message_id, reply=reply)
-        entry.activation = activation = hosted.activation(to)
-        self._dispatcher.enqueue(activation, entry)
+        try:
+            self._tell_here(scheduled.message, to, sender, message_id)
+        except Undeliverable as error:
+            logger.error("a message was due for an agent that cannot be made: %s", error)
 
     def _recipients(self, topic: TopicId, sender: AgentId | None) -> list[AgentId]:
         recipients = self._subscriptions.recipients(topic)
         if sender is None:
             return recipients
         return [agent for agent in recipients if agent != sender]
-
-
-def _tell(agent: AgentId, reply: asyncio.Future[Any]) -> None:
-    """Nobody waits for the outcome: an error is told in the log."""
-    if not reply.cancelled() and (error := reply.exception()) is not None:
-        logger.error("%s failed to handle a message that was due", agent, exc_info=error)

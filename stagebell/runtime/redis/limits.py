@@ -12,7 +12,7 @@ import logging
 from abc import abstractmethod
 from asyncio import CancelledError
 
-from stagebell.errors import DeadLettered, DeadlineExceeded, NonDeterministicReplay
+from stagebell.errors import DeadlineExceeded, NonDeterministicReplay
 from stagebell.runtime.engine.turn import Entry
 from stagebell.runtime.redis.endings import TurnEnding
 
@@ -62,12 +62,6 @@ class LimitedTurn(TurnEnding):
             return  # what is bound to its process finishes the publishes that it has begun
         self._ended_by = why
         dispatcher.cancel(turn)
-
-    def give_up(self, attempts: int) -> None:
-        """Set a message aside that has killed its worker again and again."""
-        reason = f"crashed: the worker that ran it died {attempts} times"
-        error = DeadLettered(self.agent, self.envelope.id, reason)
-        self.set_aside(error, has_state=self._class_keeps_state, dead_letter=reason)
 
     def pass_over(self) -> None:
         """Consume a publish that the agent does not handle."""

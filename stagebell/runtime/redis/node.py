@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from itertools import islice
 from typing import Any
 
-from autogen_core import AgentId, TopicId
+from autogen_core import AgentId
 
 from stagebell.errors import RuntimeNotRunning
 from stagebell.messages.registry import TypeRegistry
@@ -342,12 +342,5 @@ class Node:
             self._leases.describe(self._description())
 
 
-def _nobody_here(
-    message: object,
-    topic: TopicId,
-    agents: list[AgentId],
-    sender: AgentId | None,
-    message_id: str,
-    deadline: int | None,
-) -> None:
+def _nobody_here(*_: object) -> None:
     """Takes the place of the runtime's own until it is set."""

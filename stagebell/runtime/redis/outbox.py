@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class Published(NamedTuple):
-    """A publish that waits: once encoded for the server, once as it is for agents of this process."""
+    """A publish, or a message for one agent, that waits: once encoded, once as it is for agents of this process."""
 
     id: str
-    topic: TopicId
+    to: TopicId | AgentId
     envelope: bytes
     message: Any
     sender: AgentId | None
@@ -59,6 +59,12 @@ class Outbox:
         id = output_id(self._turn_id, len(self.published))
         envelope = self._services.wire.publication(encoded, id=id, topic=topic, sender=sender, deadline=deadline)
         self.published.append(Published(id, topic, envelope, message, sender, deadline, token, hops_left()))
+
+    def tell(self, message: Any, encoded: Encoded, to: AgentId, sender: AgentId | None) -> None:
+        """Send a message that nobody waits for with the commit; it inherits nothing from the turn."""
+        id = output_id(self._turn_id, len(self.published))
+        envelope = self._services.wire.told(encoded, id=id, to=to, sender=sender)
+        self.published.append(Published(id, to, envelope, message, sender, None, None, None))
 
     def put(self, *effects: Effect) -> None:
         """Let this happen with the commit."""
@@ -117,9 +123,12 @@ class Outbox:
                 self._hand_over(published, agents)
 
     def _hand_over(self, published: Published, agents: list[AgentId]) -> None:
+        message, to, sender, id = published.message, published.to, published.sender, published.id
+        if isinstance(to, AgentId):
+            self._services.tell_here(message, to, sender, id)
+            return
         context = Context() if published.hops is None else fresh_context(published.hops)
-        to = published.message, published.topic, agents, published.sender, published.id, published.deadline
-        context.run(self._services.publish_here, *to)
+        context.run(self._services.publish_here, message, to, agents, sender, id, published.deadline)
 
     def _watch(self, published: Published, token: CancellationToken) -> None:
         """From now on the messages are ended when the token is cancelled."""
@@ -128,7 +137,8 @@ class Outbox:
         self._services.transport.published.committed(token, found)
 
     def _recipients(self, published: Published, *, bound: bool) -> list[AgentId]:
-        agents = self._services.directory.recipients(published.topic, published.sender)
+        to, directory = published.to, self._services.directory
+        agents = [to] if isinstance(to, AgentId) else directory.recipients(to, published.sender)
         return [agent for agent in agents if (agent.type in self._services.bound_here) is bound]
 
 

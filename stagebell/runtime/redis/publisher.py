@@ -12,8 +12,9 @@ from autogen_core import AgentId, TopicId
 
 from stagebell.errors import RuntimeNotRunning
 from stagebell.messages.registry import TypeRegistry
+from stagebell.runtime.engine.clock import SystemClock
 from stagebell.runtime.engine.deadlines import current_deadline, deadline
-from stagebell.runtime.engine.timers import Plan, Timer, TimerId, as_time
+from stagebell.runtime.engine.timers import NOW, Plan, Timer, TimerId, as_time
 from stagebell.runtime.redis.address import Address
 from stagebell.runtime.redis.client import Client, find_server
 from stagebell.runtime.redis.embedded import EmbeddedServer
@@ -171,6 +172,9 @@ class Publisher:
         """Let a message come later; as `RedisRuntime.schedule`, from outside of turns. It is kept when this returns."""
         plan, id = Plan.of(delay, every, at), TimerId.make(to, name)
         client = self._running()
+        if plan == NOW and name is None and isinstance(to, AgentId):
+            await client.transport.tell(self._encode(client, message), to, None, message_id=id.key)
+            return Timer(str(id), as_time(SystemClock().now_ms()), self)
         timed = Timed(id, plan, self._encode(client, message), None, client.wire)
         return Timer(str(id), as_time(await client.timers.set(timed)), self)
 

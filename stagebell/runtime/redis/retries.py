@@ -1,4 +1,5 @@
 """What follows when the handler of a published message raised: the same message again, after a while, or its end.
+And the end of a message of any kind whose worker died again and again.
 
     failed ──▶ retry (script) ──▶ fewer failures than attempts ──▶ waits ──▶ a new turn, before all others of its agent
                      │
@@ -19,17 +20,20 @@ import logging
 import random
 from abc import abstractmethod
 
-from stagebell.errors import MessageError
+from stagebell.errors import DeadLettered, MessageError
 from stagebell.runtime.engine.activation import Activation
 from stagebell.runtime.engine.clock import Alarm
 from stagebell.runtime.engine.retry import Retry
 from stagebell.runtime.engine.turn import Entry, Turn
+from stagebell.runtime.redis.endings import TurnEnding
 from stagebell.runtime.redis.limits import LimitedTurn
 from stagebell.runtime.redis.results import RetryReply
 from stagebell.runtime.redis.storage import stored_of
 from stagebell.runtime.redis.wire import reason_text
 
 logger = logging.getLogger("stagebell")
+
+MOST_ATTEMPTS = 4
 
 
 class RetriedTurn(LimitedTurn):
@@ -47,7 +51,9 @@ class RetriedTurn(LimitedTurn):
         if not self._reply_to.mode:
             logger.error("%s failed to handle a message, it goes to the dead letters", self.agent, exc_info=error)
             self._services.on_publish_error(error)
-        self.set_aside(error, has_state=stored_of(turn.activation).keeps, uncounted=uncounted)
+        reason = error.reason if isinstance(error, DeadLettered) and self.is_given_up else ""
+        has_state = stored_of(turn.activation).keeps
+        self.set_aside(error, has_state=has_state, dead_letter=reason, uncounted=uncounted)
 
     def policy_after(self, turn: Turn, error: BaseException) -> Retry | None:
         """How the message is tried again after this error; None when it is not."""
@@ -158,3 +164,35 @@ class RetriedTurn(LimitedTurn):
     @property
     def _why(self) -> str:
         return f"message {self.turn_id} is tried again"
+
+    # -- a message that has killed its worker again and again
+
+    def give_up(self) -> bool:
+        """Set it aside. False when it has to take its place first, though it will not run (`is_given_up`).
+
+        It may be nested: then what its own nested turns left belongs to the turn below it, where that stands.
+        """
+        heads = {link.partition(".")[0] for link in self.envelope.chain}
+        messages = self._partition.pending.values() if heads else ()
+        if any(each.turn_id in heads and not (isinstance(each, TurnEnding) and each.sent) for each in messages):
+            self.careful = self._begun = True  # what comes is no further attempt
+            return False
+        error = self.crashed()
+        self.set_aside(error, has_state=self._class_keeps_state, dead_letter=error.reason)
+        return True
+
+    @property
+    def is_given_up(self) -> bool:
+        """True when so many workers had started it before this partition was taken over that it runs no more."""
+        return self._partition.attempts.get(self.turn_id, 0) >= MOST_ATTEMPTS
+
+    def crashed(self) -> DeadLettered:
+        """The error in which such a message ends."""
+        attempts = self._partition.attempts.get(self.turn_id, 0)
+        return DeadLettered(self.agent, self.envelope.id, f"crashed: the worker that ran it died {attempts} times")
+
+    async def last_savepoint(self) -> bytes:
+        """What its own nested turns left at its former workers; others have seen it."""
+        key = self.fence.keys.savepoints(self.turn_id)
+        fields = await self._services.link.submit(lambda scripts: scripts.savepoints(key))
+        return fields.get(fields.get("last", b"").decode(), b"")

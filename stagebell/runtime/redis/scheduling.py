@@ -7,9 +7,11 @@ from typing import Any
 
 from autogen_core import AgentId, TopicId
 
+from stagebell.messages.ids import new_message_id
 from stagebell.runtime.engine.immediate import is_immediate
-from stagebell.runtime.engine.timers import Plan, Timer, TimerId, as_time
+from stagebell.runtime.engine.timers import NOW, Plan, Timer, TimerId, as_time
 from stagebell.runtime.engine.watched import context_of
+from stagebell.runtime.redis.node import Node
 from stagebell.runtime.redis.sending import Sending
 from stagebell.runtime.redis.timed import Timed
 
@@ -31,7 +33,9 @@ class Scheduling(Sending):
 
         It survives every process, and comes once for each time that it is due, by the server's clock. Times that passed
         while no worker was there come as one. From inside a turn it is set with the turn's commit, and `delay` counts
-        from there. For an agent that is bound to its process it ends with that process.
+        from there. For an agent that is bound to its process it ends with that process. With `delay=0` and nothing
+        else, what is for an agent waits for no timer: it leaves with the commit, in line with what the turn publishes,
+        and from outside of turns it is in the agent's inbox when this returns.
 
         Args:
             message: what comes.
@@ -58,13 +62,33 @@ class Scheduling(Sending):
         if self._watched:
             topic = to if isinstance(to, TopicId) else None
             message = await self._watcher.schedule(message, context_of(sender, topic, None, None), to)
+        if plan == NOW and name is None and isinstance(to, AgentId):
+            await self._tell(node, message, to, sender)
+            return Timer(str(id), as_time(self._clock.now_ms()), self)
         timed = Timed(id, plan, node.services.wire.encode(message), sender, node.services.wire)
+        return Timer(str(id), as_time(await self._set(node, timed, plan)), self)
+
+    async def _set(self, node: Node, timed: Timed, plan: Plan) -> int:
         turn = self._durable_turn()
         if turn is None or is_immediate():
-            return Timer(str(id), as_time(await node.client.timers.set(timed)), self)
-        await node.client.timers.place(to)
+            return await node.client.timers.set(timed)
+        await node.client.timers.place(timed.id.to)
         turn.outbox.set_timer(timed)
-        return Timer(str(id), as_time(plan.first_due(self._clock.now_ms())), self)
+        return plan.first_due(self._clock.now_ms())
+
+    async def _tell(self, node: Node, message: Any, to: AgentId, sender: AgentId | None) -> None:
+        services, turn = node.services, self._durable_turn()
+        if turn is None or is_immediate():
+            id = new_message_id()
+            if to.type in services.bound_here:
+                self._tell_here(message, to, sender, id)
+            else:
+                await node.client.transport.tell(services.wire.encode(message), to, sender, message_id=id)
+            return
+        encoded = services.wire.encode(message)
+        if to.type not in services.bound_here:
+            await node.client.timers.place(to)
+        turn.outbox.tell(message, encoded, to, sender)
 
     async def cancel_timer(self, id: str) -> bool:
         """Let a timer come no more; from inside a turn, with the turn's commit.

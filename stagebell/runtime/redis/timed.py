@@ -6,6 +6,7 @@ such a message comes it is a message of its own, whose id says which timer, when
 
 from __future__ import annotations
 
+from contextvars import Context
 from dataclasses import replace
 
 from autogen_core import AgentId, TopicId
@@ -32,10 +33,11 @@ class Timed:
         self.id = id
         self.nonce = new_message_id()[:12]
         self.when = f"+{plan.delay_ms}" if plan.at_ms is None else str(plan.at_ms)
-        if isinstance(id.to, AgentId):
-            envelope = wire.request(encoded, id=id.key, to=id.to, sender=sender)
-        else:
-            envelope = wire.publication(encoded, id=id.key, topic=id.to, sender=sender)
+        to, key = id.to, id.key
+        if isinstance(to, AgentId):
+            envelope = wire.told(encoded, id=key, to=to, sender=sender)
+        else:  # in no context of whoever sets it, as in `told`
+            envelope = Context().run(lambda: wire.publication(encoded, id=key, topic=to, sender=sender))
         self.message = f"{self.nonce}|{plan.every_ms}|".encode() + envelope
 
     def effects(self, keys: LeasedKeys) -> list[Effect]:

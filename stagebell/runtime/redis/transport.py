@@ -155,6 +155,11 @@ class Transport:
         envelope = self._wire.request(encoded, id=id, to=recipient, sender=None, deadline=deadline)
         await self._send_to(recipient, turn_id(id, str(recipient)), envelope)
 
+    async def tell(self, encoded: Encoded, recipient: AgentId, sender: AgentId | None, *, message_id: str) -> None:
+        """As `send`, in an agent's name, with nothing that is inherited."""
+        envelope = self._wire.told(encoded, id=message_id, to=recipient, sender=sender)
+        await self._send_to(recipient, turn_id(message_id, str(recipient)), envelope)
+
     async def publish(
         self,
         encoded: Encoded,

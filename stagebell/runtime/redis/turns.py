@@ -48,7 +48,6 @@ from stagebell.runtime.redis.storage import stored_of
 
 logger = logging.getLogger("stagebell")
 
-MOST_ATTEMPTS = 4
 _ALONE_WITHIN = 5.0  # seconds
 
 
@@ -137,6 +136,9 @@ class DurableTurn(RetriedTurn):
     async def _begin_with_care(self, turn: Turn) -> None:
         if turn.below is not None:
             await self._begin_nested(turn, turn.below)
+        if self.is_given_up:
+            self.calls.keep(await self.last_savepoint())
+            raise self.crashed()
         if self.suspect:
             await self._wait_until_alone()
         if self.careful and not self._begun:

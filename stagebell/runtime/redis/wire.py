@@ -6,6 +6,7 @@ import json
 import logging
 import traceback
 from collections.abc import Mapping
+from contextvars import Context
 from typing import Any, cast
 from weakref import WeakValueDictionary
 
@@ -91,6 +92,10 @@ class Wire:
                 hops=next_hop(to),
             )
         )
+
+    def told(self, encoded: Encoded, *, id: str, to: AgentId, sender: AgentId | None) -> bytes:
+        """The envelope of a message that nobody waits for, and that inherits no deadline and no limit of hops."""
+        return Context().run(lambda: self.request(encoded, id=id, to=to, sender=sender))
 
     def publication(
         self, encoded: Encoded, *, id: str, topic: TopicId, sender: AgentId | None, deadline: int | None = None

@@ -19,8 +19,9 @@ from stagebell.runtime.redis.partition import Partition
 from stagebell.runtime.redis.pausing import look_again
 from stagebell.runtime.redis.requests import NO_REPLY
 from stagebell.runtime.redis.results import EndWanted
+from stagebell.runtime.redis.retries import MOST_ATTEMPTS
 from stagebell.runtime.redis.services import Services
-from stagebell.runtime.redis.turns import MOST_ATTEMPTS, DurableTurn
+from stagebell.runtime.redis.turns import DurableTurn
 from stagebell.runtime.redis.wire import parse_reply
 
 logger = logging.getLogger("stagebell")
@@ -58,14 +59,12 @@ class Receiver:
             message.set_aside(error, has_state=False, dead_letter=f"it cannot be read: {error}")
             return message
         message = DurableTurn(self._services, partition, entry_id, turn_id, id, envelope, parse_reply(envelope.reply))
-        message.careful = partition.careful
         attempts = partition.attempts.get(turn_id, 0)
+        message.careful = partition.careful
         # Two workers died while it ran: such messages run one after the other, so that only one can be to blame.
         # A call from a turn is let through, or a suspect that waits for it would wait for ever.
         message.suspect = partition.careful and attempts >= 2 and not envelope.chain
-        if attempts >= MOST_ATTEMPTS:
-            message.give_up(attempts)
-        else:
+        if attempts < MOST_ATTEMPTS or not message.give_up():
             self._enqueue(partition, message, id, envelope)
         return message
 

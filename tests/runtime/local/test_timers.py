@@ -132,7 +132,7 @@ async def test_nobody_hears_of_an_error_but_the_log(
     await runtime.schedule(Note(), agent("nobody"), delay=1.0)
     with caplog.at_level(logging.ERROR, "stagebell"):
         await clock.move(1_000)
-    assert "doing/default failed to handle a message that was due" in caplog.text
+    assert "doing/default failed to handle a message that nobody waits for" in caplog.text
     assert "agent type 'nobody' is not registered" in caplog.text
 
 

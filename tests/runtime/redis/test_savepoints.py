@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -10,7 +11,12 @@ import pytest
 from autogen_core import AgentId, MessageContext, RoutedAgent, message_handler
 from pydantic import BaseModel
 
-from stagebell import RedisRuntime
+from stagebell import Publisher, RedisRuntime, agent_options
+from stagebell.errors import DeadLettered
+from stagebell.runtime.redis.keys import PartitionKeys
+from stagebell.testing import crash
+from tests.support.servers import Server
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
 
@@ -35,7 +41,7 @@ class Diary(RoutedAgent):
         name, *rest = message.names
         self.lines.append(name)
         if rest:
-            with suppress(ValueError):
+            with suppress(ValueError, DeadLettered):
                 await self.send_message(Step(names=rest, fails=message.fails), self.id)
         self.lines.append(f"{name} ends")
         if name in message.fails:
@@ -64,3 +70,48 @@ async def test_a_nested_turn_that_fails(redis_url: str, namespace: str, fails: l
         await Diary.register(runtime, "diary", Diary)
         await runtime.send_message(Step(names=["outer", "middle", "inner"], fails=fails), AgentId("diary", "d"))
         assert await runtime.agent_save_state(AgentId("diary", "d")) == {"lines": lines}
+
+
+@agent_options(state_type="Diary")
+class Stuck(Diary):
+    """Never gets beyond the end of the turn `middle`."""
+
+    reached: list[str] = []
+
+    @message_handler
+    async def on_step(self, message: Step, ctx: MessageContext) -> None:
+        """As the others; in the middle one it waits for ever."""
+        await super().on_step(message, ctx)  # type: ignore[misc]
+        if message.names[0] == "middle":
+            self.reached.append("middle")
+            await asyncio.Event().wait()
+
+
+async def test_a_nested_turn_that_is_given_up_leaves_what_its_own_nested_turns_did(
+    server: Server, namespace: str
+) -> None:
+    """It killed its worker four times, the turn below it did not: as if it had raised."""
+    Stuck.reached.clear()
+    keys, client = PartitionKeys(namespace, "diary", 0), server.client()
+    victim = RedisRuntime(server.url, namespace=namespace, lease=0.5, partitions=1)
+    await Stuck.register(victim, "diary", Stuck)
+    await victim.start()
+    async with Publisher(server.url, namespace=namespace) as publisher:
+        names = ["outer", "middle", "inner"]
+        call = asyncio.create_task(publisher.call(Step(names=names, fails=[]), AgentId("diary", "d"), timeout=20))
+        await eventually(lambda: Stuck.reached, 5)
+        await crash(victim)
+        (savepoints,) = client.keys(keys.savepoints("*"))
+        client.hset(keys.run, savepoints.decode().rpartition(":")[2], "4:dead")
+        async with RedisRuntime(server.url, namespace=namespace) as heir:
+            await Diary.register(heir, "diary", Diary)
+            await call
+            state = await heir.agent_save_state(AgentId("diary", "d"))
+    assert state == {"lines": ["outer", "middle", "inner", "inner ends", "outer ends"]}
+    (letter,) = client.xrange(keys.dlq)
+    assert letter[1][b"reason"] == b"crashed: the worker that ran it died 4 times"
+    assert letter[1][b"attempts"] == b"4"
+    assert not client.keys(keys.savepoints("*"))
+    assert not client.exists(keys.run)
+    client.close()
+    await victim.close()

@@ -1,0 +1,125 @@
+"""The registry: explicit, letter by letter, each name once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from autogen_core import CancellationToken
+from autogen_core.tools import FunctionTool, StaticWorkbench, ToolSchema
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stagebell.errors import InvalidArguments, ToolError, ToolRefused
+from stagebell.tools.context import ToolContext
+from stagebell.tools.declared import Strategy
+from stagebell.tools.tool import tool
+from stagebell.tools.toolset import Toolset
+
+pytestmark = pytest.mark.unit
+
+CONTEXT = ToolContext(None, "run", "1")
+
+
+def double(number: int) -> int:
+    return 2 * number
+
+
+def fail(number: int) -> int:
+    raise LookupError("no such number")
+
+
+async def test_functions_and_tools_of_autogen_work_unchanged() -> None:
+    tools = Toolset[object]([tool(double, name="ours"), double, FunctionTool(double, "Doubles.", name="theirs")])
+    assert tools.names == ("ours", "double", "theirs")
+    found = [tools.find(name) for name in tools.names]
+    assert [await each.run({"number": 2}, CONTEXT) for each in found if each] == [4, 4, "4"]
+    assert [each.declares.strategy for each in tools] == [Strategy.UNDECLARED] * 3
+    assert tools.schemas()[2] == FunctionTool(double, "Doubles.", name="theirs").schema
+    theirs = tools.find("theirs")
+    assert theirs is not None
+    with pytest.raises(InvalidArguments, match="number"):
+        theirs.validate({})
+
+
+def test_a_name_is_taken_once() -> None:
+    with pytest.raises(ToolRefused, match="'double' is refused: another tool"):
+        Toolset[object]([double, tool(double)])
+    with pytest.raises(ToolRefused, match="no tool"):
+        Toolset[object]([42])  # type: ignore[list-item]
+
+
+@given(st.text() | st.sampled_from(["os.system", "__class__", "Double", "double ", "_tools", "run", "builtins.exec"]))
+def test_a_name_that_was_not_registered_is_not_found(name: str) -> None:
+    tools = Toolset[object]([double])
+    assert (tools.find(name) is not None) == (name == "double")
+
+
+class Counted(StaticWorkbench):
+    """Counts how often it is started and stopped."""
+
+    started = stopped = 0
+
+    async def start(self) -> None:
+        self.started += 1
+
+    async def stop(self) -> None:
+        self.stopped += 1
+
+
+async def test_the_tools_of_a_workbench() -> None:
+    workbench = Counted([FunctionTool(double, "Doubles."), FunctionTool(fail, "Fails.")])
+    tools = Toolset[object]([tool(double, name="ours"), workbench])
+    assert tools.names == ("ours",)
+    await tools.ready()
+    await tools.ready()
+    assert tools.names == ("ours", "double", "fail")
+    assert (workbench.started, workbench.stopped) == (1, 0)
+    doubled, failing = tools.find("double"), tools.find("fail")
+    assert doubled is not None
+    assert failing is not None
+    assert await doubled.run({"number": 2}, CONTEXT) == "4"
+    with pytest.raises(ToolError, match="no such number"):
+        await failing.run({"number": 2}, CONTEXT)
+    with pytest.raises(InvalidArguments, match="number missing"):
+        doubled.validate({})
+    await tools.close()
+    assert workbench.stopped == 1
+
+
+async def test_two_workbenches_cannot_have_one_name() -> None:
+    tools = Toolset[object]([double, StaticWorkbench([FunctionTool(double, "Doubles.")])])
+    with pytest.raises(ToolRefused, match="double"):
+        await tools.ready()
+
+
+class Changing(StaticWorkbench):
+    """Has another tool each time it is asked."""
+
+    asked = 0
+
+    async def list_tools(self) -> list[ToolSchema]:
+        self.asked += 1
+        return [ToolSchema(name=f"tool_{self.asked}", description="")]
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        cancellation_token: CancellationToken | None = None,
+        call_id: str | None = None,
+    ) -> Any: ...
+
+
+async def test_a_workbench_is_listed_again_on_demand() -> None:
+    tools = Toolset[object]([Changing([])])
+    await tools.ready()
+    assert tools.names == ("tool_1",)
+    await tools.refresh()
+    assert tools.names == ("tool_2",)
+
+
+def test_the_tools_that_a_model_sees_can_be_chosen() -> None:
+    tools = Toolset[object]([double, fail])
+    assert [schema["name"] for schema in tools.schemas(lambda each: each.name != "fail")] == ["double"]
