@@ -13,7 +13,8 @@ from weakref import WeakKeyDictionary
 
 from autogen_core import CancellationToken
 
-from stagebell.runtime.engine.turn import Entry, Turn
+from stagebell.runtime.engine.activation import Activation
+from stagebell.runtime.engine.turn import Entry, Turn, current_turn
 
 Dependent = Turn | Entry
 
@@ -46,6 +47,16 @@ class Cancelling:
                 if dependent.reply is not None and not dependent.reply.done():
                     dependent.reply.cancel()
 
+    def interrupt(self, activation: Activation, entry: Entry) -> None:
+        """A message waits behind the open turn of its agent: cancel that turn if the message's class asks for it."""
+        if type(entry.message) not in activation.hosted.interrupted_by:
+            return
+        root = activation.open_turns()[-1]
+        if root.receipt is not None:
+            root.receipt.interrupt(entry)
+        elif not (entry.parent is not None and entry.parent.descends_from(root)) and not _speaks(activation):
+            self.cancel(root)
+
     def expire(self, dependent: Dependent) -> None:
         """The same, because its deadline is over."""
         if isinstance(dependent, Entry) and self._withdraw(dependent):
@@ -71,6 +82,12 @@ class Cancelling:
             grace = min(self._grace, _GRACE_ON_THE_CALLERS_STACK) if turn.inline else self._grace
             get_running_loop().call_later(grace, _interrupt, turn)
         return list(turn.calls or ())
+
+
+def _speaks(activation: Activation) -> bool:
+    """True when it is a turn of this agent whose code is running: it says something to itself, for later."""
+    turn = current_turn.get()
+    return turn is not None and not turn.closed and turn.activation is activation
 
 
 def _interrupt(turn: Turn) -> None:

@@ -45,6 +45,7 @@ class HostedType:
         self.process_bound = options.process_bound or factory is None
         self.interleaved = options.concurrency == "interleaved" or factory is None
         self.retry = None if self.process_bound else options.retry
+        self.interrupted_by = options.interrupted_by
         self.reentrant = options.reentrancy == "chain"
         self.storage: Storage | None = None
         self.live: dict[str, Activation] = {}

@@ -73,6 +73,8 @@ class Dispatcher:
         was_empty = not activation.mailbox
         activation.push(entry, first=first)
         self.queued += 1
+        if activation.top is not None and activation.hosted.interrupted_by:
+            self._cancelling.interrupt(activation, entry)
         # An agent whose mailbox was not empty is in the line already, or its open turn puts it there when it ends.
         if (
             (was_empty and activation.top is None)

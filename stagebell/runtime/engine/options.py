@@ -29,6 +29,7 @@ class AgentOptions:
         state_version: the version of the states that the class writes and reads.
         state_type: what they are called; empty for the name of the class.
         retry: how published messages are tried again; None: they are not.
+        interrupted_by: classes of messages that end the turn which is open when they come.
     """
 
     concurrency: Concurrency = "serial"
@@ -37,6 +38,7 @@ class AgentOptions:
     state_version: int = 1
     state_type: str = ""
     retry: Retry | None = _SHORTLY
+    interrupted_by: frozenset[type] = frozenset()
 
 
 def agent_options(
@@ -47,6 +49,7 @@ def agent_options(
     state_version: int = 1,
     state_type: str | None = None,
     retry: Retry | None = _SHORTLY,
+    interrupted_by: tuple[type, ...] = (),
 ) -> Callable[[AgentClass], AgentClass]:
     """Class decorator that says how agents of the class are run.
 
@@ -60,6 +63,11 @@ def agent_options(
             name, a class that was renamed reads its old states.
         retry: how a published message whose handler raised is tried again on `RedisRuntime`; None: it goes to the dead
             letters at once, as it does for process-bound agents in any case. `LocalRuntime` tries nothing again.
+        interrupted_by: classes of messages (these, not those derived from them). When one of them comes while the agent
+            has a turn open, that turn is cancelled: its token at once, and its task when it goes on beyond the grace.
+            Its caller gets `CancelledError`, a message that nobody waits for is gone, and so is what the turn did.
+            Then messages go on in their order; one that comes while the next attempt at another is waited for may end
+            that attempt when it begins. For serial agents that live in no particular process.
 
     Returns:
         The decorator; it returns the class it was given.
@@ -74,7 +82,10 @@ def agent_options(
     check_version(state_version, "state_version")
     if state_type is not None and (not isinstance(cast(object, state_type), str) or not state_type.strip()):
         raise ValueError(f"state_type must be a name, got {state_type!r}")
-    options = AgentOptions(concurrency, reentrancy, process_bound, state_version, state_type or "", retry)
+    if interrupted_by and (process_bound or concurrency != "serial"):
+        raise ValueError("interrupted_by is for agents with one turn at a time: serial ones, not bound to a process")
+    named, interrupts = state_type or "", frozenset(interrupted_by)
+    options = AgentOptions(concurrency, reentrancy, process_bound, state_version, named, retry, interrupts)
 
     def decorate(cls: AgentClass) -> AgentClass:
         setattr(cls, _ATTRIBUTE, options)

@@ -39,6 +39,10 @@ class Receipt(Protocol):
         """The turn is cancelled, and with it every call that the engine knows nothing of."""
         ...
 
+    def interrupt(self, entry: Entry) -> None:
+        """A message has come for which the turn is given up as if it were cancelled, unless it descends from it."""
+        ...
+
     def suspended(self) -> None:
         """The handler has not ended in its first step."""
         ...

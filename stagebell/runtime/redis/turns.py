@@ -165,6 +165,12 @@ class DurableTurn(RetriedTurn):
         if self._calls is not None:
             self._calls.cancel()
 
+    def interrupt(self, entry: Entry) -> None:
+        """A message has come for which the turn is given up, unless the turn itself has led to it."""
+        by = entry.receipt
+        if not isinstance(by, DurableTurn) or all(link.partition(".")[0] != self.turn_id for link in by.envelope.chain):
+            self.end_early("cancel")
+
     def suspended(self) -> None:
         """The turn waits for something: from now on this process may end before the turn does."""
         if not self.suspect or self._is_alone:  # one that still waits for its time is not to blame
