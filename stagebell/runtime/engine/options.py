@@ -63,11 +63,9 @@ def agent_options(
             name, a class that was renamed reads its old states.
         retry: how a published message whose handler raised is tried again on `RedisRuntime`; None: it goes to the dead
             letters at once, as it does for process-bound agents in any case. `LocalRuntime` tries nothing again.
-        interrupted_by: classes of messages (these, not those derived from them). When one of them comes while the agent
-            has a turn open, that turn is cancelled: its token at once, and its task when it goes on beyond the grace.
-            Its caller gets `CancelledError`, a message that nobody waits for is gone, and so is what the turn did.
-            Then messages go on in their order; one that comes while the next attempt at another is waited for may end
-            that attempt when it begins. For serial agents that live in no particular process.
+        interrupted_by: classes of messages, not those derived from them. One that comes while the agent has a turn
+            open cancels that turn. Its caller gets `CancelledError`; a message that nobody waits for is gone. Then
+            messages go on in their order. For serial agents that live in no particular process.
 
     Returns:
         The decorator; it returns the class it was given.
@@ -84,8 +82,9 @@ def agent_options(
         raise ValueError(f"state_type must be a name, got {state_type!r}")
     if interrupted_by and (process_bound or concurrency != "serial"):
         raise ValueError("interrupted_by is for agents with one turn at a time: serial ones, not bound to a process")
-    named, interrupts = state_type or "", frozenset(interrupted_by)
-    options = AgentOptions(concurrency, reentrancy, process_bound, state_version, named, retry, interrupts)
+    options = AgentOptions(
+        concurrency, reentrancy, process_bound, state_version, state_type or "", retry, frozenset(interrupted_by)
+    )
 
     def decorate(cls: AgentClass) -> AgentClass:
         setattr(cls, _ATTRIBUTE, options)
