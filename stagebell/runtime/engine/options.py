@@ -67,9 +67,6 @@ def agent_options(
             open cancels that turn. Its caller gets `CancelledError`; a message that nobody waits for is gone. Then
             messages go on in their order. For serial agents that live in no particular process.
 
-    Returns:
-        The decorator; it returns the class it was given.
-
     Raises:
         ValueError: an option has a value that it cannot have.
     """
