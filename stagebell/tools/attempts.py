@@ -1,0 +1,209 @@
+"""A tool runs, once or more; and what is done about an attempt whose outcome is not known.
+
+              the answer was lost, or time ran out     an earlier attempt has left no result
+──────────────────────────────────────────────────────────────────────────────────────────────
+pure          tried again within its retries           run
+idempotent    tried again within its retries           run, with the same key
+status        the service is asked:  succeeded: that is the result · failed: an error that says so
+              absent: it may run · processing: asked again for a while, then "outcome unknown"
+once          outcome unknown                          outcome unknown
+undeclared    an error                                 outcome unknown
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from asyncio import CancelledError, to_thread
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Generic
+
+from autogen_core.tool_agent import ToolException
+from pydantic import JsonValue
+
+from stagebell.errors import FatalToolError, ToolError
+from stagebell.messages.tool_calls import ErrorCode, ToolResult
+from stagebell.runtime.engine.deadlines import remaining
+from stagebell.tools.context import ToolContext
+from stagebell.tools.declared import Status, Strategy
+from stagebell.tools.lifecycle import DepsT, Life
+from stagebell.tools.policy import cleaned, code_of, is_unclear, text_of
+from stagebell.tools.running import run_limited
+from stagebell.tools.values import NotJson, as_json
+
+_FIRST_PAUSE: Final = 0.05  # seconds; each further one is twice as long
+_LONGEST_PAUSE: Final = 2.0
+
+Retried = Callable[[Life[Any], str], None]
+
+
+class Attempts(Generic[DepsT]):
+    """Runs tools.
+
+    Args:
+        patience: seconds to wait for a service that says "processing".
+    """
+
+    def __init__(self, patience: float) -> None:
+        self._patience = patience
+
+    async def run(self, life: Life[DepsT], retried: Retried) -> ToolResult:
+        """Run the tool; again, while it may be, and has retries left.
+
+        Args:
+            life: the call, which every step before let pass.
+            retried: is told of each failure that is tried again.
+
+        Raises:
+            asyncio.CancelledError: nobody wants the result any more.
+        """
+        attempt, tool = 1, life.found
+        while True:
+            context = self._context(life, attempt)
+            try:
+                return life.succeeded(await self._limited(life, context, tool.run(life.arguments, context)))
+            except Exception as error:
+                ended, may_retry = await self._judge_error(life, error)
+            if not may_retry or attempt > tool.declares.retries:
+                return ended
+            retried(life, ended.text)
+            await life.stop.sleep(pause(attempt))
+            attempt += 1
+
+    async def judge(self, life: Life[DepsT]) -> ToolResult | None:
+        """What follows for a call that an earlier attempt may have run; None: it may run now.
+
+        Raises:
+            asyncio.CancelledError: nobody wants the result any more.
+        """
+        strategy = life.found.declares.strategy
+        if strategy.may_run_again:
+            return None
+        if strategy is Strategy.STATUS:
+            return await self._settle(life)
+        return life.failed(
+            ErrorCode.OUTCOME_UNKNOWN,
+            f"an earlier attempt at this call of {life.found.name!r} left no result: it may have had its effect. "
+            "It is not run again; look it up outside",
+        )
+
+    async def undo(self, life: Life[DepsT], value: JsonValue) -> ToolResult:
+        """Run the tool's `compensate` for a call that returned `value`.
+
+        Raises:
+            asyncio.CancelledError: nobody wants the result any more.
+        """
+        compensate = life.found.declares.compensate
+        assert compensate is not None
+        context = self._context(life, 1)
+        try:
+            return life.succeeded(
+                await self._limited(life, context, _called(compensate, life.arguments, value, context))
+            )
+        except Exception as error:
+            return (await self._judge_error(life, error))[0]
+
+    def _context(self, life: Life[DepsT], attempt: int) -> ToolContext[DepsT]:
+        left = [each for each in (life.found.declares.timeout, remaining()) if each is not None]
+        return life.context(attempt, time.monotonic() + min(left) if left else None)
+
+    async def _limited(self, life: Life[DepsT], context: ToolContext[Any], work: Awaitable[Any]) -> JsonValue:
+        """The value of the tool at work, as JSON."""
+        result = await run_limited(
+            _contained(work, context),
+            life.found.name,
+            token=context.cancellation_token,
+            stop=life.stop,
+            seconds=life.found.declares.timeout,
+        )
+        return as_json(result, f"the result of {life.found.name!r}")
+
+    async def _judge_error(self, life: Life[DepsT], error: Exception) -> tuple[ToolResult, bool]:
+        """The result of a call whose tool raised this, and whether the tool may run again."""
+        strategy, code, text = life.found.declares.strategy, code_of(error), text_of(error)
+        if not is_unclear(error):
+            return life.failed(code, text), code is ErrorCode.TRANSIENT
+        if strategy is Strategy.STATUS:
+            settled = await self._settle(life)
+            return settled or life.failed(code, f"{text}; it had no effect"), settled is None
+        if strategy is not Strategy.PURE:
+            text += "; whether it had its effect is not known"
+        if strategy is Strategy.ONCE:
+            code = ErrorCode.OUTCOME_UNKNOWN
+        return life.failed(code, text), strategy.may_run_again
+
+    async def _settle(self, life: Life[DepsT]) -> ToolResult | None:
+        """Ask what became of the call; None: nothing, it may run."""
+        status = await self._ask(life)
+        name = life.found.name
+        match status.kind:
+            case "succeeded":
+                return _known(life, status.value)
+            case "failed":
+                return life.failed(ErrorCode.BUSINESS, cleaned(f"{name!r} failed: {status.value or 'no reason given'}"))
+            case "absent":
+                return None
+            case "processing":
+                why = status.value or "it is still being processed"
+                text = f"what became of this call of {name!r} is not known after {self._patience:g} seconds: {why}"
+                return life.failed(ErrorCode.OUTCOME_UNKNOWN, cleaned(text))
+
+    async def _ask(self, life: Life[DepsT]) -> Status:
+        """The status of the call, asked for again while it is being processed or cannot be told."""
+        ends, asked = time.monotonic() + self._patience, 1
+        while True:
+            status = await self._ask_once(life)
+            if status.kind != "processing" or time.monotonic() >= ends:
+                return status
+            await life.stop.sleep(min(pause(asked), max(0.0, ends - time.monotonic())))
+            asked += 1
+
+    async def _ask_once(self, life: Life[DepsT]) -> Status:
+        ask = life.found.declares.status
+        assert ask is not None
+        context = life.context()
+        try:
+            status: Status = await run_limited(
+                _contained(ask(context), context),
+                f"{life.found.name} (status)",
+                token=context.cancellation_token,
+                stop=life.stop,
+                seconds=self._patience,
+            )
+        except Exception as error:
+            return Status("processing", f"asking for it failed: {text_of(error)}")
+        return status
+
+
+def pause(attempt: int) -> float:
+    """Seconds between an attempt and the next one."""
+    return float(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (attempt - 1)))
+
+
+def _known(life: Life[Any], value: Any) -> ToolResult:
+    try:
+        return life.succeeded(as_json(value, f"the value of the status of {life.found.name!r}"))
+    except NotJson as error:
+        return life.failed(code_of(error), text_of(error))
+
+
+async def _contained(work: Awaitable[Any], context: ToolContext[Any]) -> Any:
+    """Await a tool so that nothing but an `Exception` comes out of it, unless it was cancelled from here."""
+    try:
+        return await work
+    except CancelledError:
+        if context.cancellation_token.is_cancelled():
+            raise
+        raise ToolError("something that the tool awaited was cancelled") from None
+    except ToolException as error:  # AutoGen's is no Exception
+        raise ToolError(error.content) from error
+    except SystemExit as error:
+        raise FatalToolError(f"the tool wanted to end the process (exit code {error.code})") from error
+
+
+async def _called(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function that may be async, or may block."""
+    if inspect.iscoroutinefunction(function):
+        return await function(*arguments)
+    result = await to_thread(function, *arguments)
+    return await result if inspect.isawaitable(result) else result

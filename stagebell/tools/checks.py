@@ -1,0 +1,82 @@
+"""The steps of a call's life that need nothing but the call and its tool; see `lifecycle`."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from typing import Any, Never, cast
+
+from stagebell.errors import InvalidArguments, ToolError
+from stagebell.messages.tool_calls import ErrorCode
+from stagebell.tools.lifecycle import Ended, Life, NeedsApproval
+from stagebell.tools.policy import cleaned, code_of, text_of
+
+
+def parse(life: Life[Any]) -> Ended:
+    """The arguments out of the text that the model wrote, or out of what a person put in its place."""
+    if life.decided is not None and life.decided.arguments is not None:
+        life.arguments = dict(life.decided.arguments)
+        life.note = "rewritten", "by a person"
+        return None
+    try:
+        found: object = json.loads(life.call.arguments or "{}", parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        return life.failed(ErrorCode.INVALID_ARGUMENTS, cleaned(f"the arguments are not JSON: {error}"))
+    if not isinstance(found, dict):
+        return life.failed(ErrorCode.INVALID_ARGUMENTS, f"the arguments are a JSON {_kind(found)}, not an object")
+    life.arguments = cast("dict[str, Any]", found)
+    return None
+
+
+def validate(life: Life[Any]) -> Ended:
+    """The arguments as the tool takes them, defaults filled in."""
+    try:
+        life.arguments = life.found.validate(life.arguments)
+    except InvalidArguments as error:
+        return life.failed(ErrorCode.INVALID_ARGUMENTS, text_of(error))
+    return None
+
+
+async def authorise(life: Life[Any]) -> Ended:
+    """Well-typed is not allowed: whether this call is, the tool's `authorise` says."""
+    hook = life.found.declares.authorise
+    if hook is None:
+        return None
+    try:
+        allowed = hook(life.arguments, life.context())
+        if inspect.isawaitable(allowed):
+            allowed = await allowed
+    except ToolError as error:
+        return life.failed(code_of(error), text_of(error))
+    except Exception as error:
+        return life.failed(ErrorCode.DENIED, f"it could not be found out whether this is allowed: {text_of(error)}")
+    return None if allowed else life.failed(ErrorCode.DENIED, f"this call of {life.found.name!r} is not allowed")
+
+
+def check_idempotency(life: Life[Any]) -> Ended:
+    """A call that was answered before gets the same answer."""
+    if life.earlier is not None:
+        life.note = "repeated", "it was answered before"
+    return life.earlier
+
+
+def approve(life: Life[Any]) -> Ended:
+    """A person agrees, where the tool asks for that; a call that was rejected does not run in any case."""
+    if life.decided is not None:
+        if life.decided.approved:
+            return None
+        text = f"a person rejected it: {life.decided.reason or 'no reason given'}"
+        return life.failed(ErrorCode.DENIED, cleaned(text))
+    if not life.found.declares.needs_approval(life.arguments):
+        return None
+    return NeedsApproval(life.call, life.run_id, life.arguments)
+
+
+def _kind(value: object) -> str:
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else "boolean"
+    return "text" if isinstance(value, str) else "array" if isinstance(value, list) else "number"
+
+
+def _refuse(constant: str) -> Never:
+    raise ValueError(f"{constant} is no JSON")
