@@ -159,7 +159,9 @@ _REGISTRY = {
 _JOURNAL = {
     "call-sent-twice": Mutation("call", "if state == 'S' or state == 'R' then", "if state == 'R' then"),
     "call-answered-sent-again": Mutation("call", "if state == 'S' or state == 'R' then", "if state == 'S' then"),
-    "call-not-noted": Mutation("call", "redis.call('HSET', journal, k, 'S' .. ARGV[7] .. id)", ""),
+    "call-not-noted": Mutation(
+        "call", "redis.call('HSET', journal, k, 'S' .. ARGV[7] .. id .. ' ' .. ARGV[11] .. ' ' .. ARGV[10])", ""
+    ),
     "call-no-digest": Mutation(
         "call",
         "if digest ~= ARGV[7] then return refuse({'CHANGED', digest}) end",

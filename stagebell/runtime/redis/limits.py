@@ -11,10 +11,15 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from asyncio import CancelledError
+from collections.abc import Sequence
 
 from stagebell.errors import DeadlineExceeded, NonDeterministicReplay
+from stagebell.messages.ids import call_id
 from stagebell.runtime.engine.turn import Entry
 from stagebell.runtime.redis.endings import TurnEnding
+from stagebell.runtime.redis.given_up import given_up
+from stagebell.runtime.redis.keys import leased_keys
+from stagebell.runtime.redis.results import OpenRecord
 
 logger = logging.getLogger("stagebell")
 
@@ -78,7 +83,48 @@ class LimitedTurn(TurnEnding):
         ...
 
     def settle_early(self, *, has_state: bool) -> None:
-        """It was ended early, and does not run, or runs no more: tell its caller, or let it go."""
+        """It was ended early, and does not run, or runs no more: tell its caller, or let it go.
+
+        Calls that it made here have ended with its turn. Those of an attempt at a former owner, or before a retry, are
+        known to the journal alone, and end with it.
+        """
+        ran_elsewhere = self.turn is None or self.turn_id in self._partition.attempts
+        if not ran_elsewhere or self._nested is not None:  # what a nested turn leaves must go before its parent goes on
+            self._settle_now(has_state)
+            return
+        self._closed = self.sent = True
+        self._services.link.run(
+            lambda scripts: scripts.open_calls(self.fence), lambda found: self._settle_with(found, has_state)
+        )
+
+    def _settle_with(self, calls: Sequence[OpenRecord] | BaseException, has_state: bool) -> None:
+        if isinstance(calls, BaseException):
+            self._not_settled(calls)
+        elif not self.abandoned:
+            for call in calls:
+                self._end_recorded(call)
+            self._settle_now(has_state)
+
+    def _end_recorded(self, call: OpenRecord) -> None:
+        try:
+            keys = leased_keys(call.tag)
+        except ValueError:
+            return  # a foreign hand wrote it
+        record = given_up(call_id(self.turn_id, call.k), "", 0.0)
+        self._services.link.run(
+            lambda scripts: scripts.end_call(
+                keys,
+                turn_id=call.turn_id,
+                why="cancel",
+                entry_id=call.entry_id,
+                caller=self.fence,
+                k=call.k,
+                failure=record,
+            ),
+            lambda outcome: None,  # a refusal is the answer to what follows, too
+        )
+
+    def _settle_now(self, has_state: bool) -> None:
         error, dead_letter = self._early_end(), ""
         if self._reply_to.mode:
             pass

@@ -113,6 +113,15 @@ class InboxEntry(NamedTuple):
     envelope: bytes
 
 
+class OpenRecord(NamedTuple):
+    """A call `k` that is open, by its turn's journal: the request's entry id, its turn id, and the tag of its inbox."""
+
+    k: str
+    entry_id: str
+    turn_id: str
+    tag: str
+
+
 class EndWanted(NamedTuple):
     """A message that is to be ended: entry `id` of ctl, the message's turn id and entry id, and why."""
 
@@ -257,6 +266,16 @@ def read_ends(raw: Sequence[Any]) -> list[EndWanted]:
         fields = dict(zip(flat[::2], flat[1::2], strict=True))
         found.append(EndWanted(_text(id), *(_text_or_empty(fields.get(name, b"")) for name in (b"m", b"i", b"w"))))
     return found
+
+
+def read_open_calls(raw: Sequence[bytes]) -> list[OpenRecord]:
+    """The answer of HGETALL on a journal; a call that a foreign hand wrote is left out."""
+    found = (
+        (_text_or_empty(k), _text_or_empty(value)[9:].split(" "))
+        for k, value in zip(raw[::2], raw[1::2], strict=True)
+        if value[:1] == b"S"
+    )
+    return [OpenRecord(k, *parts) for k, parts in found if len(parts) == 3]
 
 
 def _text_or_empty(value: bytes) -> str:

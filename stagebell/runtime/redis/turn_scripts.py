@@ -9,7 +9,7 @@ from stagebell.runtime.redis import results
 from stagebell.runtime.redis.connection import Arg
 from stagebell.runtime.redis.effects import Effect
 from stagebell.runtime.redis.requests import NO_REPLY, NOTHING_OPEN, Delivery, LeftOpen, Nested, ReplyTo, Turn
-from stagebell.runtime.redis.results import CallReply, EndReply, RecordReply, RetryReply
+from stagebell.runtime.redis.results import CallReply, EndReply, OpenRecord, RecordReply, RetryReply
 from stagebell.runtime.redis.script_calls import SHA, ScriptCalls, as_is, version_arg
 
 
@@ -101,6 +101,10 @@ class TurnScripts(ScriptCalls):
     def savepoints(self, key: str) -> asyncio.Future[dict[str, bytes]]:
         """What a turn's nested turns left; see `savepoints.read_savepoints`."""
         return self.run(results.read_fields, "HGETALL", key)
+
+    def open_calls(self, turn: Turn) -> asyncio.Future[list[OpenRecord]]:
+        """The calls of a turn that wait for their replies, as its journal has them."""
+        return self.run(results.read_open_calls, "HGETALL", turn.keys.journal(turn.turn_id))
 
     def commit(
         self,

@@ -53,7 +53,7 @@ async def test_a_call_is_sent_once(world: World) -> None:
     turn = await world.turn()
     sent = await world.call(turn)
     assert sent == CallReply("SENT", 0, 0, entry_id=world.entries(world.b.inbox)[0][0])
-    assert world.hash(world.a.journal("T")) == {"0.0": f"Sdigest-8{sent.entry_id}"}
+    assert world.hash(world.a.journal("T")) == {"0.0": f"Sdigest-8{sent.entry_id} T.0.0 {world.b.tag}"}
     with world.untouched():
         assert await world.call(turn) == CallReply("PENDING", 0, 0, entry_id=sent.entry_id)
 

@@ -8,8 +8,8 @@
 --         | {'CHANGED', digest} | {'STALE_REGISTRY', version} | {'BADKEY', key} | {'BADARGS'}
 -- Rings the bell of the callee's owner: bell_head..owner..'}:bell', a key known only here and so not declared.
 --
--- Field k of the journal: 'S' + digest (8 characters) + entry id while open, 'R' + digest + reply once answered;
--- '#r' counts the replies. The count of savepoints tells a turn that runs again that it has some to see.
+-- Field k of the journal: 'S' + digest (8 characters) + entry id, callee's turn id and tag while open, 'R' + digest +
+-- reply once answered; '#r' counts the replies. The count of savepoints tells a turn that runs again that it has some to see.
 -- FENCED: a zombie must not call. GONE: no effect may leave a turn whose input is consumed, its journal is deleted
 -- and would let the call out twice. STALE: the server lost writes: the store is behind the turn's memory, or the
 -- state is not the one the turn began with (version '': do not check).
@@ -29,7 +29,8 @@ local call = field(journal, k) or ''
 local state, digest = string.sub(call, 1, 1), string.sub(call, 2, 9)
 if state == 'S' or state == 'R' then
   if digest ~= ARGV[7] then return refuse({'CHANGED', digest}) end
-  return refuse({state == 'S' and 'PENDING' or 'REPLY', r, n, string.sub(call, 10)})
+  local found = state == 'S' and string.match(call, '^[^ ]*', 10) or string.sub(call, 10)
+  return refuse({state == 'S' and 'PENDING' or 'REPLY', r, n, found})
 end
 
 local version = ARGV[8] ~= '' and (field(KEYS[8], 'v') or '0') or ''
@@ -38,6 +39,6 @@ expect(KEYS[6], 'stream')
 if bad then return refuse() end
 -- nothing has been written so far; nothing below can fail
 local id = deliver(KEYS[6], KEYS[7], ARGV[9], ARGV[10], ARGV[11], ARGV[12], ARGV[13])
-redis.call('HSET', journal, k, 'S' .. ARGV[7] .. id)
+redis.call('HSET', journal, k, 'S' .. ARGV[7] .. id .. ' ' .. ARGV[11] .. ' ' .. ARGV[10])
 if state == 'F' then redis.call('PERSIST', journal) end -- left by an earlier message of this id; now it is ours
 return {'SENT', r, n, id}

@@ -18,7 +18,7 @@ local call = journalled and field(KEYS[3], ARGV[4]) or ''
 local replies = journalled and count(KEYS[3], '#r')
 local state, right = string.sub(call, 1, 1), true -- 'F': its turn has ended, the caller waits outside of it
 if state == 'S' then
-  id, right = string.sub(call, 10), standing(KEYS[1], KEYS[2], ARGV[2], ARGV[3])
+  id, right = string.match(call, '^[^ ]*', 10), standing(KEYS[1], KEYS[2], ARGV[2], ARGV[3])
 elseif not journalled and id == '' then
   local sent = redis.pcall('GET', KEYS[7])
   id = type(sent) == 'string' and sent or ''

@@ -25,7 +25,7 @@ local function answer(mode, key, own, k, turn, tag, payload, head, open, replies
     local owner = owner_of(own)
     -- i: the request that is answered, since an attempt that is made again makes its call again, too
     if owner then
-      ring(head, owner, payload, 'k', 'rep', 'p', tag, 't', turn, 'j', k, 'i', string.sub(open, 10))
+      ring(head, owner, payload, 'k', 'rep', 'p', tag, 't', turn, 'j', k, 'i', string.match(open, '^[^ ]*', 10))
     end
   elseif state == 'F' then
     redis.call('HDEL', key, k)
