@@ -10,7 +10,7 @@ import pytest
 from autogen_core import MessageContext
 
 from stagebell.errors import OutsideTurn
-from stagebell.runtime.engine.journal import record
+from stagebell.runtime.engine.journal import record, recorded
 from tests.support.agents import Answer, Ask, Bound, Doing, agent, host
 
 
@@ -23,7 +23,9 @@ class Keeping(Doing):
 
 async def twice(doing: Doing, message: Ask, ctx: MessageContext) -> Answer:
     """Record two values under one name, and one under another."""
+    assert await recorded("intent: ä\n") is None
     first = await record("intent: ä\n", "one\0 two\n")
+    assert await recorded("intent: ä\n") == "one\0 two\n"
     again = await record("intent: ä\n", "three")
     other = await record("#r", "")
     return Answer(text=f"{first!r} {again!r} {other!r} {await record('#r', 'x')!r}")
@@ -90,6 +92,8 @@ async def test_outside_of_a_turn_there_is_nothing_to_record_in(runtime: Any, sta
     await start(runtime)
     with pytest.raises(OutsideTurn, match=r"record\(\) was called where no message"):
         await record("name", "value")
+    with pytest.raises(OutsideTurn, match=r"recorded\(\)"):
+        await recorded("name")
     await runtime.send_message(Ask(), agent("doing"))
     ended.set()
     await asyncio.wait_for(told.wait(), 5)

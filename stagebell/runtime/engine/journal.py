@@ -15,7 +15,7 @@ is never tried again, so its records are only as good as its process.
 from __future__ import annotations
 
 from stagebell.errors import OutsideTurn
-from stagebell.runtime.engine.turn import current_turn
+from stagebell.runtime.engine.turn import Turn, current_turn
 
 
 async def record(name: str, value: str) -> str | None:
@@ -35,9 +35,29 @@ async def record(name: str, value: str) -> str | None:
         ServerUnavailable: the server was away for too long.
         asyncio.CancelledError: the turn was cancelled, or belongs to another worker now.
     """
-    turn = current_turn.get()
-    if turn is None or turn.closed:
-        raise OutsideTurn("record")
+    turn = _under_way("record")
     if turn.receipt is None or turn.activation.hosted.process_bound:
         return turn.note(name, value)
     return await turn.receipt.record(turn, name, value)
+
+
+async def recorded(name: str) -> str | None:
+    """What is kept under this name with the turn whose handler calls this; None: nothing.
+
+    It says nothing of who has the right to the turn: what is done next must begin with a `record`, or need no right.
+
+    Raises:
+        OutsideTurn: no message is being handled, or its turn has ended.
+        ServerUnavailable: the server was away for too long.
+    """
+    turn = _under_way("recorded")
+    if turn.receipt is None or turn.activation.hosted.process_bound:
+        return None if turn.records is None else turn.records.get(name)
+    return await turn.receipt.recorded(name)
+
+
+def _under_way(what: str) -> Turn:
+    turn = current_turn.get()
+    if turn is None or turn.closed:
+        raise OutsideTurn(what)
+    return turn

@@ -51,6 +51,10 @@ class Receipt(Protocol):
         """Keep a value with the turn; see `journal.record`."""
         ...
 
+    async def recorded(self, name: str) -> str | None:
+        """What is kept with the turn under a name; see `journal.recorded`."""
+        ...
+
     def commit(self, turn: Turn, result: Any) -> Awaitable[None] | None:
         """The handler returned `result`."""
         ...

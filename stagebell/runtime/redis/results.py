@@ -202,6 +202,11 @@ def read_record(raw: Sequence[Any]) -> RecordReply:
     return RecordReply(status, detail=_text(raw[1]) if len(raw) > 1 else "")
 
 
+def read_recorded(raw: bytes | None) -> str | None:
+    """A field that `record` has written: a nonce and the value."""
+    return None if raw is None else _text(raw.partition(b" ")[2])
+
+
 def read_retry(raw: Sequence[Any]) -> RetryReply:
     """The answer of `retry`."""
     status: Any = _text(raw[0])

@@ -81,6 +81,10 @@ class TurnScripts(ScriptCalls):
             *(name, value, nonce, known_replies, known_savepoints, version_arg(version)),
         )
 
+    def recorded(self, turn: Turn, name: str) -> asyncio.Future[str | None]:
+        """What is kept with a turn under this name."""
+        return self.run(results.read_recorded, "HGET", turn.keys.journal(turn.turn_id), f"x:{name}")
+
     def retry(self, turn: Turn, *, attempt: str, forget: Sequence[str] = ()) -> asyncio.Future[RetryReply]:
         """Note that an attempt has failed, before the turn is tried again; tells how many have.
 

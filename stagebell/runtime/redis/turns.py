@@ -100,6 +100,10 @@ class DurableTurn(RetriedTurn):
         """Keep a value in the turn's journal."""
         return await keep_record(self._services, self, turn, name, value)
 
+    async def recorded(self, name: str) -> str | None:
+        """What is kept in the turn's journal under a name."""
+        return await self._services.link.submit(lambda scripts: scripts.recorded(self.fence, name))
+
     def awaited(self) -> Iterator[Place]:
         """The calls of this turn that wait for their replies, as far as the server has taken them."""
         return self._calls.awaited() if self._calls is not None else iter(())
