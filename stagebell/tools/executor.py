@@ -187,7 +187,7 @@ class Executor(Generic[DepsT]):
     def access(self, name: str) -> Access:
         """What calls of a tool touch; one that does not exist touches nothing."""
         tool = self.tools.find(name)
-        return Access(alone=False) if tool is None else Access.of(tool.declares)
+        return Access(alone=not self.tools.is_ready) if tool is None else Access.of(tool.declares)
 
     def _find(self, life: Life[DepsT]) -> Ended:
         life.tool = self.tools.find(life.call.name)

@@ -5,22 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeAlias, TypeGuard, TypeVar
 
-from autogen_core.tools import Tool, ToolSchema, Workbench
+from autogen_core.tools import BaseTool, Tool, ToolSchema, Workbench
 
 from stagebell.errors import ToolRefused
 from stagebell.tools.adapters import AutogenTool, WorkbenchTool
 from stagebell.tools.tool import CallableTool, TypedTool, tool
 
 DepsT = TypeVar("DepsT")
-AnyTool: TypeAlias = TypedTool[DepsT] | Tool | Workbench | Callable[..., Any]
-"""What a toolset takes: tools of ours and of AutoGen's, workbenches, and plain functions."""
+AnyTool: TypeAlias = TypedTool[DepsT] | BaseTool[Any, Any] | Workbench
+"""What a toolset takes: tools of ours and of AutoGen's, and workbenches.
+
+A plain function works too, as a tool that declares nothing; it has no place in this type, since a tool whose
+dependencies are wrong would fit there, being callable.
+"""
 
 
 class Toolset(Generic[DepsT]):
     """A registry of tools.
 
     Args:
-        tools: tools, workbenches and functions; a function becomes a tool that declares nothing.
+        tools: tools and workbenches; a function becomes a tool that declares nothing.
 
     Raises:
         ToolRefused: two tools have one name, or one of them cannot be a tool.
@@ -53,6 +57,11 @@ class Toolset(Generic[DepsT]):
                 await workbench.start()
             await self.refresh()
             self._ready = True
+
+    @property
+    def is_ready(self) -> bool:
+        """True when the tools of all workbenches are known."""
+        return self._ready
 
     async def refresh(self) -> None:
         """List the tools of the workbenches again. Raises ToolRefused as `ready` does."""

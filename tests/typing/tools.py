@@ -57,6 +57,7 @@ def tools_go_with_their_dependencies() -> None:
     Toolset[Shop]([price, stock])
     second: list[TypedTool[Shop]] = [price, balance]  # type: ignore[list-item]
     assert first != second
+    Toolset[Shop]([price, balance])  # type: ignore[list-item]
 
 
 def options_have_their_types(function: Callable[[], Awaitable[int]]) -> None:

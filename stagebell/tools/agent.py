@@ -1,0 +1,148 @@
+"""`ToolAgent`: calls of tools arrive as messages and are answered with their results.
+
+It takes the place of AutoGen's agent of this name. Calls are run one at a time, in the order in which they came, but for
+those whose tools declare that they may overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack, overload
+
+from autogen_core import FunctionCall, MessageContext, RoutedAgent, message_handler
+from autogen_core.models import FunctionExecutionResult
+from autogen_core.tool_agent import (
+    InvalidToolArgumentsException,
+    ToolException,
+    ToolExecutionException,
+    ToolNotFoundException,
+)
+
+from stagebell.messages.tool_calls import ErrorCode, ToolCall, ToolResult
+from stagebell.runtime.engine.options import agent_options
+from stagebell.tools.executor import Executor
+from stagebell.tools.guardrails import Guardrail
+from stagebell.tools.ledger import TurnLedger
+from stagebell.tools.lifecycle import NeedsApproval, ToolEvent
+from stagebell.tools.line import Line
+from stagebell.tools.toolset import AnyTool, Toolset
+
+DepsT = TypeVar("DepsT")
+
+_EXCEPTIONS: dict[ErrorCode, type[ToolException]] = {
+    ErrorCode.UNKNOWN_TOOL: ToolNotFoundException,
+    ErrorCode.INVALID_ARGUMENTS: InvalidToolArgumentsException,
+}
+
+
+class ToolAgentOptions(TypedDict, total=False):
+    """What a `ToolAgent` can be told besides its tools."""
+
+    guardrails: Sequence[Guardrail]
+    errors: Literal["raise", "return"]
+    on_event: Callable[[ToolEvent], None] | None
+    patience: float
+
+
+@agent_options(concurrency="interleaved")  # the line below keeps the order
+class ToolAgent(RoutedAgent, Generic[DepsT]):
+    """Runs tools for others: a `FunctionCall` is answered with a `FunctionExecutionResult`.
+
+    The idempotency key of a call is the id of the message that it came in, and the id of the call. It is the same when
+    a worker dies and another one runs the message again; a caller that sends a call once more sends another call.
+
+    Args:
+        description: of the agent.
+        tools: tools made with `tool`, AutoGen's tools, and workbenches.
+        deps: what tools with a `ToolContext` work with.
+        guardrails: judge the arguments and the results of calls.
+        errors: "raise" (default): as AutoGen's agent does, a call without a value ends in a `ToolException`, whose
+            `code` says why; "return": in a result with `is_error`.
+        on_event: is told of each step of each call.
+        patience: seconds to wait for a service that says "processing" of a call.
+
+    Raises:
+        ToolRefused: two tools have one name, or one of them cannot be a tool.
+    """
+
+    @overload
+    def __init__(
+        self: ToolAgent[None],
+        description: str,
+        tools: Sequence[AnyTool[None]],
+        *,
+        deps: None = None,
+        **options: Unpack[ToolAgentOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self, description: str, tools: Sequence[AnyTool[DepsT]], *, deps: DepsT, **options: Unpack[ToolAgentOptions]
+    ) -> None: ...
+    def __init__(
+        self, description: str, tools: Sequence[Any], *, deps: Any = None, **options: Unpack[ToolAgentOptions]
+    ) -> None:
+        super().__init__(description)
+        self._given = tools
+        self._deps: DepsT = deps
+        self._errors = options.get("errors", "raise")
+        self._line = Line()
+        self._executor = Executor[DepsT](
+            Toolset[DepsT](tools),
+            guardrails=options.get("guardrails", ()),
+            ledger=TurnLedger(),
+            sink=options.get("on_event"),
+            patience=options.get("patience", 30.0),
+        )
+
+    @property
+    def tools(self) -> list[Any]:
+        """The tools that the agent was given."""
+        return list(self._given)
+
+    @property
+    def toolset(self) -> Toolset[DepsT]:
+        """The tools by their names, those of workbenches included once they were asked for."""
+        return self._executor.tools
+
+    @message_handler
+    async def handle_function_call(self, message: FunctionCall, ctx: MessageContext) -> FunctionExecutionResult:
+        """Run a tool.
+
+        Args:
+            message: the call.
+            ctx: of the message.
+
+        Returns:
+            What the tool returned: a text as it is, everything else as JSON.
+
+        Raises:
+            ToolNotFoundException: there is no such tool.
+            InvalidToolArgumentsException: the arguments are no JSON object, or not what the tool takes.
+            ToolExecutionException: the call was refused, or the tool failed; `code` says how.
+        """
+        call = ToolCall.model_construct(id=message.id, name=message.name, arguments=message.arguments)
+        async with self._line.place(self._executor.access(call.name)):
+            result = await self._executor.run(
+                call, run_id=ctx.message_id, deps=self._deps, token=ctx.cancellation_token
+            )
+        if isinstance(result, NeedsApproval):
+            text = f"tool {call.name!r} needs the approval of a person, and there is nobody here to ask"
+            result = ToolResult.error(call, ErrorCode.DENIED, text)
+        if result.is_error and self._errors == "raise":
+            raise as_exception(result)
+        return FunctionExecutionResult(
+            content=result.text, call_id=result.call_id, is_error=result.is_error, name=result.tool_name
+        )
+
+    async def close(self) -> None:
+        """Stop the workbenches."""
+        await self._executor.tools.close()
+
+
+def as_exception(result: ToolResult) -> ToolException:
+    """The exception of AutoGen's that stands for a call without a value; its text is what happened."""
+    cls = _EXCEPTIONS.get(result.code or ErrorCode.FATAL, ToolExecutionException)
+    error = cls(call_id=result.call_id, content=result.text, name=result.tool_name)
+    error.args = (result.text,)  # AutoGen leaves them empty, and with them the text that models are told
+    error.__dict__["code"] = str(result.code)
+    return error
