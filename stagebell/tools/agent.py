@@ -1,7 +1,7 @@
 """`ToolAgent`: calls of tools arrive as messages and are answered with their results.
 
-It takes the place of AutoGen's agent of this name. Calls are run one at a time, in the order in which they came, but for
-those whose tools declare that they may overlap.
+It takes the place of AutoGen's agent of this name. Calls are run one at a time, in the order in which they came, but
+for those whose tools declare that they may overlap.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ from stagebell.messages.tool_calls import ErrorCode, ToolResult
 from stagebell.runtime.engine.deadlines import remaining
 from stagebell.tools.context import ToolContext
 from stagebell.tools.declared import Status, Strategy
+from stagebell.tools.ledger import Next, decide
 from stagebell.tools.lifecycle import DepsT, Life
 from stagebell.tools.policy import cleaned, code_of, is_unclear, text_of
 from stagebell.tools.running import run_limited
@@ -70,22 +71,26 @@ class Attempts(Generic[DepsT]):
             await life.stop.sleep(pause(attempt))
             attempt += 1
 
-    async def judge(self, life: Life[DepsT]) -> ToolResult | None:
-        """What follows for a call that an earlier attempt may have run; None: it may run now.
+    async def judge(self, life: Life[DepsT], attempts: int = 1) -> ToolResult | None:
+        """What follows for a call that earlier attempts may have run; None: it may run now.
 
         Raises:
             asyncio.CancelledError: nobody wants the result any more.
         """
-        strategy = life.found.declares.strategy
-        if strategy.may_run_again:
-            return None
-        if strategy is Strategy.STATUS:
-            return await self._settle(life)
-        return life.failed(
-            ErrorCode.OUTCOME_UNKNOWN,
-            f"an earlier attempt at this call of {life.found.name!r} left no result: it may have had its effect. "
-            "It is not run again; look it up outside",
-        )
+        strategy, ends = life.found.declares.strategy, time.monotonic() + self._patience
+        status: Status | None = None
+        asked = 0
+        while True:
+            kind, patient = status.kind if status else None, time.monotonic() < ends
+            step = decide(strategy, attempts=attempts, result=False, status=kind, patient=patient)
+            if step is Next.RUN:
+                return None
+            if step not in (Next.ASK, Next.WAIT):
+                return _settled(life, status)
+            if step is Next.WAIT:
+                await life.stop.sleep(pause(asked))
+            status = await self._ask(life)
+            asked += 1
 
     async def undo(self, life: Life[DepsT], value: JsonValue) -> ToolResult:
         """Run the tool's `compensate` for a call that returned `value`.
@@ -124,7 +129,7 @@ class Attempts(Generic[DepsT]):
         if not is_unclear(error):
             return life.failed(code, text), code is ErrorCode.TRANSIENT
         if strategy is Strategy.STATUS:
-            settled = await self._settle(life)
+            settled = await self.judge(life)
             return settled or life.failed(code, f"{text}; it had no effect"), settled is None
         if strategy is not Strategy.PURE:
             text += "; whether it had its effect is not known"
@@ -132,33 +137,7 @@ class Attempts(Generic[DepsT]):
             code = ErrorCode.OUTCOME_UNKNOWN
         return life.failed(code, text), strategy.may_run_again
 
-    async def _settle(self, life: Life[DepsT]) -> ToolResult | None:
-        """Ask what became of the call; None: nothing, it may run."""
-        status = await self._ask(life)
-        name = life.found.name
-        match status.kind:
-            case "succeeded":
-                return _known(life, status.value)
-            case "failed":
-                return life.failed(ErrorCode.BUSINESS, cleaned(f"{name!r} failed: {status.value or 'no reason given'}"))
-            case "absent":
-                return None
-            case "processing":
-                why = status.value or "it is still being processed"
-                text = f"what became of this call of {name!r} is not known after {self._patience:g} seconds: {why}"
-                return life.failed(ErrorCode.OUTCOME_UNKNOWN, cleaned(text))
-
     async def _ask(self, life: Life[DepsT]) -> Status:
-        """The status of the call, asked for again while it is being processed or cannot be told."""
-        ends, asked = time.monotonic() + self._patience, 1
-        while True:
-            status = await self._ask_once(life)
-            if status.kind != "processing" or time.monotonic() >= ends:
-                return status
-            await life.stop.sleep(min(pause(asked), max(0.0, ends - time.monotonic())))
-            asked += 1
-
-    async def _ask_once(self, life: Life[DepsT]) -> Status:
         ask = life.found.declares.status
         assert ask is not None
         context = life.context()
@@ -180,9 +159,23 @@ def pause(attempt: int) -> float:
     return float(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (attempt - 1)))
 
 
-def _known(life: Life[Any], value: Any) -> ToolResult:
+def _settled(life: Life[Any], status: Status | None) -> ToolResult:
+    """The result of a call that is not run, by what the service said of it, if there was one to ask."""
+    name = life.found.name
+    if status is None:
+        text = (
+            f"an earlier attempt at this call of {name!r} left no result: it may have had its effect. "
+            "It is not run again; look it up outside"
+        )
+        return life.failed(ErrorCode.OUTCOME_UNKNOWN, text)
+    if status.kind == "failed":
+        return life.failed(ErrorCode.BUSINESS, cleaned(f"{name!r} failed: {status.value or 'no reason given'}"))
+    if status.kind == "processing":
+        why = status.value or "it is still being processed"
+        text = f"what became of this call of {name!r} is not known: {why}"
+        return life.failed(ErrorCode.OUTCOME_UNKNOWN, cleaned(text))
     try:
-        return life.succeeded(as_json(value, f"the value of the status of {life.found.name!r}"))
+        return life.succeeded(as_json(status.value, f"the value of the status of {name!r}"))
     except NotJson as error:
         return life.failed(code_of(error), text_of(error))
 

@@ -24,12 +24,11 @@ from stagebell.tools.checks import approve, authorise, check_idempotency, parse,
 from stagebell.tools.conflicts import Access, groups
 from stagebell.tools.declared import Strategy
 from stagebell.tools.guardrails import Guardrail, Refuse, Rewrite, Subject, judge
+from stagebell.tools.ledger import Earlier, Ledger
 from stagebell.tools.lifecycle import (
     Decided,
     DepsT,
-    Earlier,
     Ended,
-    Ledger,
     Life,
     NeedsApproval,
     Step,
@@ -228,7 +227,7 @@ class Executor(Generic[DepsT]):
             return earlier.result
         if not (earlier.attempts or life.unsure):
             return None
-        ended = await self._attempts.judge(life)
+        ended = await self._attempts.judge(life, max(1, earlier.attempts))
         return ended if ended is None else await self._ledger.close(life.key, ended)
 
     async def _execute(self, life: Life[DepsT]) -> Ended:

@@ -88,31 +88,6 @@ class Decided(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Earlier:
-    """What earlier attempts at a call have left.
-
-    Attributes:
-        attempts: how many have noted that they were about to run it.
-        result: what came of it, if that was noted.
-    """
-
-    attempts: int = 0
-    result: ToolResult | None = None
-
-
-class Ledger(Protocol):
-    """Where calls are noted down before and after they run."""
-
-    async def open(self, key: str) -> Earlier:
-        """Note durably that the call of this idempotency key is about to run; tells what was there before."""
-        ...
-
-    async def close(self, key: str, result: ToolResult) -> ToolResult:
-        """Note durably what came of it; returns the result that counts, the one noted first."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
 class NeedsApproval:
     """A person has to agree before this call runs; then it is run again, with what was decided.
 

@@ -10,7 +10,8 @@ from pydantic import JsonValue
 
 from stagebell.messages.tool_calls import ErrorCode, ToolCall, ToolResult
 from stagebell.tools.executor import Executor
-from stagebell.tools.lifecycle import Earlier, Step, ToolEvent
+from stagebell.tools.ledger import Earlier
+from stagebell.tools.lifecycle import Step, ToolEvent
 from stagebell.tools.toolset import Toolset
 
 

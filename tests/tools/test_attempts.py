@@ -245,7 +245,7 @@ EARLIER: list[tuple[Service, ToolOptions, int, tuple[ErrorCode | None, str]]] = 
         Service(says=[Status("processing")] * 99),
         {"status": ask_service},
         0,
-        (ErrorCode.OUTCOME_UNKNOWN, "not known after 0.5 seconds"),
+        (ErrorCode.OUTCOME_UNKNOWN, "is not known: it is still being processed"),
     ),
     (Service(), ONCE, 0, (ErrorCode.OUTCOME_UNKNOWN, "It is not run again")),
     (Service(), {}, 0, (ErrorCode.OUTCOME_UNKNOWN, "It is not run again")),

@@ -1,0 +1,232 @@
+"""`ToolAgent` takes the place of AutoGen's, keeps calls in order, and lets those overlap that may."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import Any
+
+import pytest
+from autogen_core import AgentId, CancellationToken, FunctionCall
+from autogen_core.models import (
+    AssistantMessage,
+    FunctionExecutionResult,
+    FunctionExecutionResultMessage,
+    LLMMessage,
+    UserMessage,
+)
+from autogen_core.tool_agent import (
+    InvalidToolArgumentsException,
+    ToolException,
+    ToolExecutionException,
+    ToolNotFoundException,
+    tool_agent_caller_loop,
+)
+from autogen_core.tools import FunctionTool, StaticWorkbench
+
+from stagebell.errors import BusinessError
+from stagebell.testing import ScriptedModel
+from stagebell.tools.agent import ToolAgent
+from stagebell.tools.context import ToolContext
+from stagebell.tools.lifecycle import Step, ToolEvent
+from stagebell.tools.tool import tool
+
+TOOLS = AgentId("tools", "one")
+
+
+class Log:
+    """What the tools of a test did, in order."""
+
+    def __init__(self) -> None:
+        self.entries: list[str] = []
+        self.keys: list[str] = []
+        self.open = 0
+        self.most = 0
+
+    async def work(self, name: str, seconds: float = 0.0) -> str:
+        self.open += 1
+        self.most = max(self.most, self.open)
+        self.entries.append(f"{name} begins")
+        await asyncio.sleep(seconds)
+        self.entries.append(f"{name} ends")
+        self.open -= 1
+        return name
+
+
+@tool
+async def work(context: ToolContext[Log], name: str) -> str:
+    """Work."""
+    context.deps.keys.append(context.idempotency_key)
+    return await context.deps.work(name, 0.01)
+
+
+@tool(parallel_safe=True, effects="none")
+async def look(context: ToolContext[Log], name: str) -> str:
+    return await context.deps.work(name, 0.2)
+
+
+@tool(reads={"stock"}, effects="none")
+async def count(context: ToolContext[Log], name: str) -> str:
+    return await context.deps.work(name, 0.05)
+
+
+@tool(writes={"stock"}, effects="idempotent")
+async def take(context: ToolContext[Log], name: str) -> str:
+    return await context.deps.work(name, 0.05)
+
+
+@tool(effects="none")
+def shout(text: str) -> dict[str, str]:
+    return {"said": text.upper()}
+
+
+@tool(effects="none")
+async def broken() -> None:
+    raise BusinessError("the till is closed")
+
+
+async def wait_for_ever() -> None:
+    await asyncio.Event().wait()
+
+
+def repeat(text: str) -> str:
+    return text
+
+
+def fail(text: str) -> str:
+    raise LookupError(f"no {text}")
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+@pytest.fixture
+async def runtime_with_tools(runtime: Any, start: Any, log: Log) -> Any:
+    def make() -> ToolAgent[Log]:
+        theirs = [FunctionTool(repeat, "Repeats."), FunctionTool(fail, "Fails."), FunctionTool(wait_for_ever, "Waits.")]
+        return ToolAgent("Tools.", [work, look, count, take, shout, broken, *theirs], deps=log)
+
+    await ToolAgent.register(runtime, "tools", make)
+    return await start(runtime)
+
+
+def call(name: str, /, id: str = "1", **arguments: Any) -> FunctionCall:
+    return FunctionCall(id=id, name=name, arguments=json.dumps(arguments))
+
+
+async def send(runtime: Any, message: FunctionCall, **options: Any) -> Any:
+    return await asyncio.wait_for(runtime.send_message(message, TOOLS, **options), 10)
+
+
+async def test_a_call_is_answered_with_its_result(runtime_with_tools: Any) -> None:
+    assert await send(runtime_with_tools, call("repeat", text="ä")) == FunctionExecutionResult(
+        content="ä", call_id="1", is_error=False, name="repeat"
+    )
+    assert (await send(runtime_with_tools, call("shout", id="7", text="ä"))).content == '{"said":"Ä"}'
+
+
+@pytest.mark.parametrize(
+    ("message", "error", "code", "text"),
+    [
+        (call("nothing"), ToolNotFoundException, "unknown_tool", "there is no tool 'nothing'"),
+        (FunctionCall(id="1", name="work", arguments="{x"), InvalidToolArgumentsException, "invalid_arguments", "JSON"),
+        (call("work"), InvalidToolArgumentsException, "invalid_arguments", "name: Field required"),
+        (call("repeat"), InvalidToolArgumentsException, "invalid_arguments", "text: Field required"),
+        (call("fail", text="bread"), ToolExecutionException, "business", "LookupError: no bread"),
+        (call("broken"), ToolExecutionException, "business", "the till is closed"),
+    ],
+)
+async def test_a_call_without_a_value_raises_what_callers_of_autogen_expect(
+    runtime_with_tools: Any, message: FunctionCall, error: type[ToolException], code: str, text: str
+) -> None:
+    with pytest.raises(error) as raised:
+        await send(runtime_with_tools, message)
+    assert (raised.value.call_id, raised.value.name) == ("1", message.name)
+    assert text in str(raised.value)
+    assert text in raised.value.content
+    assert vars(raised.value)["code"] == code
+
+
+async def test_errors_can_be_results(runtime: Any, start: Any) -> None:
+    await ToolAgent.register(runtime, "tools", lambda: ToolAgent("Tools.", [broken], errors="return"))
+    await start(runtime)
+    assert await send(runtime, call("broken")) == FunctionExecutionResult(
+        content="the till is closed", call_id="1", is_error=True, name="broken"
+    )
+
+
+async def test_calls_run_one_after_the_other_in_order(runtime_with_tools: Any, log: Log) -> None:
+    calls = [send(runtime_with_tools, call("work", name=str(at))) for at in range(5)]
+    assert [result.content for result in await asyncio.gather(*calls)] == list("01234")
+    assert log.entries == [f"{at} {what}" for at in range(5) for what in ("begins", "ends")]
+    assert len(set(log.keys)) == 5
+
+
+async def test_calls_that_may_overlap_do(runtime_with_tools: Any, log: Log) -> None:
+    started = time.monotonic()
+    await asyncio.gather(*(send(runtime_with_tools, call("look", name=str(at))) for at in range(3)))
+    assert log.most == 3
+    assert time.monotonic() - started < 0.55
+
+
+async def test_calls_that_conflict_wait_for_each_other(runtime_with_tools: Any, log: Log) -> None:
+    names = [("count", "a"), ("count", "b"), ("take", "c"), ("take", "d"), ("count", "e"), ("work", "f")]
+    await asyncio.gather(*(send(runtime_with_tools, call(tool, name=name)) for tool, name in names))
+    assert {log.entries[0], log.entries[1]} == {"a begins", "b begins"}
+    assert log.entries[4:] == [f"{name} {what}" for name in "cdef" for what in ("begins", "ends")]
+
+
+async def test_cancelling_ends_the_tool_and_frees_the_line(runtime_with_tools: Any, log: Log) -> None:
+    token = CancellationToken()
+    waiting = asyncio.create_task(send(runtime_with_tools, call("wait_for_ever"), cancellation_token=token))
+    behind = asyncio.create_task(send(runtime_with_tools, call("work", name="next")))
+    await asyncio.sleep(0.05)
+    assert not behind.done()
+    token.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert (await behind).content == "next"
+
+
+async def test_the_caller_loop_of_autogen_works_unchanged(runtime_with_tools: Any) -> None:
+    model = ScriptedModel(
+        [
+            [call("repeat", id="1", text="a"), call("fail", id="2", text="bread"), call("nothing", id="3")],
+            [call("shout", id="4", text="b")],
+            "done",
+        ]
+    )
+    tools = [FunctionTool(repeat, "Repeats."), shout]
+    asked: list[LLMMessage] = [UserMessage(content="go", source="user")]
+    messages = await tool_agent_caller_loop(runtime_with_tools, TOOLS, model, asked, tools)
+    kinds = [AssistantMessage, FunctionExecutionResultMessage] * 2 + [AssistantMessage]
+    assert [type(message) for message in messages] == kinds
+    first = messages[1].content
+    assert [(result.call_id, result.is_error) for result in first] == [("1", False), ("2", True), ("3", True)]  # type: ignore[union-attr]
+    assert [result.content for result in first][1] == "Error: LookupError: no bread"  # type: ignore[union-attr]
+    assert messages[3].content[0].content == '{"said":"B"}'  # type: ignore[union-attr]
+    assert messages[4].content == "done"
+
+
+async def test_the_tools_of_a_workbench(runtime: Any, start: Any) -> None:
+    events: list[ToolEvent] = []
+
+    def make() -> ToolAgent[None]:
+        return ToolAgent("Tools.", [shout, StaticWorkbench([FunctionTool(repeat, "")])], on_event=events.append)
+
+    await ToolAgent.register(runtime, "tools", make)
+    await start(runtime)
+    assert (await send(runtime, call("repeat", text="a"))).content == "a"
+    assert [event.step for event in events] == list(Step)
+
+
+async def test_a_tool_that_wants_a_person_is_refused_without_one(runtime: Any, start: Any) -> None:
+    asking = tool(repeat, requires_approval=True)
+    await ToolAgent.register(runtime, "tools", lambda: ToolAgent("Tools.", [asking]))
+    await start(runtime)
+    with pytest.raises(ToolExecutionException) as raised:
+        await send(runtime, call("repeat", text="a"))
+    assert vars(raised.value)["code"] == "denied"
