@@ -26,6 +26,8 @@
     │   ├── BusinessError     the rules of the business forbid it
     │   ├── TransientError    it may go well another time, and nothing has happened yet
     │   └── FatalToolError    the run cannot go on
+    ├── SnapshotConflict      a conversation was saved by somebody else meanwhile
+    ├── SnapshotBroken        (also ValueError)               a stored conversation cannot be read
     ├── MessageError          (also ValueError)
     │   ├── UnregisteredType  the type of a message is not known here
     │   ├── TypeConflict      two classes under one wire name
@@ -258,6 +260,32 @@ class TransientError(ToolError):
 
 class FatalToolError(ToolError):
     """The run cannot go on."""
+
+
+class SnapshotConflict(StagebellError):
+    """A conversation was saved by somebody else meanwhile."""
+
+    def __init__(self, key: str, version: int, newest: int) -> None:
+        super().__init__(
+            f"conversation {key} cannot be saved as version {version}: version {newest} is there, so this was made "
+            "of an old state; load it again"
+        )
+        self.key = key
+        self.version = version
+        self.newest = newest
+
+
+class SnapshotBroken(StagebellError, ValueError):
+    """A stored conversation cannot be read."""
+
+    def __init__(self, key: str, place: str, reason: str) -> None:
+        super().__init__(
+            f"the stored state of conversation {key} in {place} cannot be read: {reason}; it was left as it is, put an "
+            "earlier copy in its place"
+        )
+        self.key = key
+        self.place = place
+        self.reason = reason
 
 
 class MessageError(StagebellError, ValueError):

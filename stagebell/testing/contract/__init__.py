@@ -21,7 +21,7 @@ import sys
 
 if "pytest" in sys.modules:  # so that a failed assert says what was compared
     sys.modules["pytest"].register_assert_rewrite(
-        *(f"{__name__}.{room}" for room in ("calls", "publishes", "cancellation", "failures", "states"))
+        *(f"{__name__}.{room}" for room in ("calls", "publishes", "cancellation", "failures", "states", "stores"))
     )
 
 from stagebell.testing.contract.calls import Calls
@@ -30,8 +30,9 @@ from stagebell.testing.contract.case import Capabilities
 from stagebell.testing.contract.failures import Failures
 from stagebell.testing.contract.publishes import Publishes
 from stagebell.testing.contract.states import States
+from stagebell.testing.contract.stores import RunStoreContract
 
-__all__ = ["Capabilities", "RuntimeContract"]
+__all__ = ["Capabilities", "RunStoreContract", "RuntimeContract"]
 
 
 class RuntimeContract(Calls, Publishes, Cancellation, Failures, States):
