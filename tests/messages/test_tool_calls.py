@@ -19,6 +19,8 @@ from stagebell.messages.conversation import (
 )
 from stagebell.messages.tool_calls import ErrorCode, FinalOutput, ToolCall, ToolResult, UseTools, read_decision
 
+pytestmark = pytest.mark.unit
+
 CALL = {"id": "1", "name": "add", "arguments": "{}"}
 
 

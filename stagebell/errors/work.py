@@ -1,0 +1,64 @@
+"""Errors of tools, and of the conversations of agents that use them."""
+
+from __future__ import annotations
+
+from stagebell.errors.base import StagebellError
+
+
+class ToolRefused(StagebellError, ValueError):
+    """A tool cannot be registered as it is."""
+
+    def __init__(self, tool: str, reason: str) -> None:
+        super().__init__(f"tool {tool!r} is refused: {reason}")
+        self.tool = tool
+        self.reason = reason
+
+
+class ToolError(StagebellError):
+    """What a tool raises to say what kind of failure it was; its text goes to the model."""
+
+
+class InvalidArguments(ToolError, ValueError):
+    """The arguments are not what the tool takes."""
+
+
+class Denied(ToolError, PermissionError):
+    """Whoever asked may not do this."""
+
+
+class BusinessError(ToolError):
+    """The rules of the business forbid it: the amount is too high, it was done before, it is not theirs."""
+
+
+class TransientError(ToolError):
+    """It may go well another time, and nothing has happened yet."""
+
+
+class FatalToolError(ToolError):
+    """The run cannot go on."""
+
+
+class SnapshotConflict(StagebellError):
+    """A conversation was saved by somebody else meanwhile."""
+
+    def __init__(self, key: str, version: int, newest: int) -> None:
+        super().__init__(
+            f"conversation {key} cannot be saved as version {version}: version {newest} is there, so this was made "
+            "of an old state; load it again"
+        )
+        self.key = key
+        self.version = version
+        self.newest = newest
+
+
+class SnapshotBroken(StagebellError, ValueError):
+    """A stored conversation cannot be read."""
+
+    def __init__(self, key: str, place: str, reason: str) -> None:
+        super().__init__(
+            f"the stored state of conversation {key} in {place} cannot be read: {reason}; it was left as it is, put an "
+            "earlier copy in its place"
+        )
+        self.key = key
+        self.place = place
+        self.reason = reason
