@@ -172,7 +172,7 @@ def _model_failed(move: Move, event: ModelFailed) -> None:
 
 def _handled(move: Move, event: CallsHandled) -> None:
     run = move.open()
-    ready = {each.call.id for each in run.ready()} if run is not None else set()
+    ready = {each.call.id for each in run.ready()} if run is not None else frozenset[str]()
     outcomes = [each for each in event.outcomes if each.call_id in ready]
     if run is None or not outcomes:
         return
