@@ -96,6 +96,18 @@ _INPUT = {
     "commit-keeps-input": Mutation("commit", "redis.call('XDEL', KEYS[3], ARGV[3])", ""),
     "fail-keeps-input": Mutation("fail", "redis.call('XDEL', KEYS[3], ARGV[3])", ""),
     "fanout-no-event": Mutation("fanout", "if not event then return {'GONE'} end", "event = event or {'', {}}"),
+    "fanout-overfull": Mutation(
+        "fanout",
+        "if cap > 0 and redis.call('XLEN', inbox) >= cap then return {'BUSY', inbox} end",
+        "",
+        _EVENTS + "test_an_event_for_a_full_inbox_waits_for_all_its_recipients",
+    ),
+    "fanout-overtakes": Mutation(
+        "fanout",
+        "if ARGV[6] ~= '' and redis.call('XRANGE', KEYS[3], ARGV[6], ARGV[6])[1] then return {'BUSY', KEYS[3]} end",
+        "",
+        _EVENTS + "test_an_event_does_not_overtake_the_one_before_it",
+    ),
     "fanout-keeps-event": Mutation("fanout", "redis.call('XDEL', KEYS[3], ARGV[2])", ""),
     "send-no-marker": Mutation("send", "if not id then\n", "if true then\n"),
 }

@@ -3,12 +3,22 @@
 The stream of events is leased like a partition; the worker that owns it reads an event, looks up the subscribers, and
 hands it to all of them with the removal of the event in one step. An event that cannot be read goes to the dead letters
 of the stream with its reason.
+
+What holds at all times
+    - Events reach each inbox in the order of the stream. Several are asked for at once; each names the one before it,
+      and is refused while that one is still there.
+    - While an inbox is full (`inbox_limit`), events for it stay in the stream (`waiting_events`). So is nothing that
+      comes from outside started above that mark. An inbox whose agent type nobody hosts has no limit: nobody would ever
+      make room in it, and what waits for it would be in the way of all others.
+    - Everything up to `_position` was handed on or waits. When something else became of an event, and every now and
+      then while some wait, the stream is read from its beginning again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from asyncio import TimerHandle
 from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any
@@ -24,6 +34,7 @@ from stagebell.runtime.redis.keys import LeasedKeys
 from stagebell.runtime.redis.requests import Delivery
 from stagebell.runtime.redis.results import FanoutReply
 from stagebell.runtime.redis.services import Services
+from stagebell.runtime.redis.waiting_events import WaitingEvents
 
 logger = logging.getLogger("stagebell")
 
@@ -32,10 +43,29 @@ _LOOK_AGAIN = 1.0  # seconds; the registry's version is compared in every hand-o
 _MOST_TOPICS = 10_000
 
 
-class EventsPartition:
-    """The stream of events, owned; see `partition.Owned`."""
+class _Event:
+    """An event, and the messages that it becomes, or why it becomes none."""
 
-    def __init__(self, services: Services, keys: LeasedKeys, token: str, on_lose: Callable[[], None]) -> None:
+    __slots__ = ("deliveries", "id", "inboxes", "reason")
+
+    def __init__(self, id: str, becomes: list[Delivery] | str) -> None:
+        self.id = id
+        self.reason = becomes if isinstance(becomes, str) else ""
+        self.deliveries = [] if isinstance(becomes, str) else becomes
+        self.inboxes = [delivery.keys.inbox for delivery in self.deliveries]
+
+
+class EventsPartition:
+    """The stream of events, owned; see `partition.Owned`. `is_hosted` says whether a worker hosts an agent type."""
+
+    def __init__(
+        self,
+        services: Services,
+        keys: LeasedKeys,
+        token: str,
+        on_lose: Callable[[], None],
+        is_hosted: Callable[[str], bool],
+    ) -> None:
         self.keys = keys
         self.token = token
         self.owned = True
@@ -45,6 +75,11 @@ class EventsPartition:
         self._on_lose = on_lose
         self._working = False
         self._again = False
+        self._anew = False
+        self._position = "-"
+        self._waiting = WaitingEvents(services.settings.read_credit)
+        self._alarm: TimerHandle | None = None
+        self._is_hosted = is_hosted
         self._draining = False
         self._stuck_by = ""
         self._without_subscriber: dict[str, float] = {}
@@ -71,6 +106,8 @@ class EventsPartition:
 
     def lose(self) -> None:
         """Another worker hands on the events now."""
+        if self._alarm is not None:
+            self._alarm.cancel()
         if self.owned:
             self.owned = False
             self._on_lose()
@@ -82,15 +119,17 @@ class EventsPartition:
     async def audit(self) -> None:
         """Look whether an event was missed."""
         if await self._services.link.ask("XLEN", self.keys.inbox):
+            self._anew = True
             self.read()
 
     async def _hand_on(self) -> None:
         try:
             await self._hand_on_all()
         except ServerRefused as error:
+            self._anew = True
             self._stuck(str(error))
         except ServerUnavailable as error:
-            self._again = True  # the audit begins anew when the server is back
+            self._anew = True  # by the audit, when the server is back
             logger.debug("events are not handed on now: %s", error)
         finally:
             self._working = False
@@ -98,52 +137,90 @@ class EventsPartition:
     async def _hand_on_all(self) -> None:
         while self._again and self.owned and not self._draining:
             self._again = False
-            entries: list[Any] = await self._services.link.ask("XRANGE", self.keys.inbox, "-", "+", "COUNT", _BATCH)
+            if self._anew or not self._waiting:
+                self._anew, self._position = False, "-"
+                self._waiting.try_again()
+            if self._waiting.full:
+                break
+            read = "XRANGE", self.keys.inbox, self._position, "+", "COUNT", _BATCH
+            entries: list[Any] = await self._services.link.ask(*read)
             if entries:
-                self._again = True
+                self._again, self._position = True, f"({entries[-1][0].decode()}"
                 await self._hand_on_batch([(id.decode(), flat) for id, flat in entries])
+        if self._waiting and self._alarm is None:
+            self._alarm = asyncio.get_running_loop().call_later(self._waiting.pause(), self._try_again)
+
+    def _try_again(self) -> None:
+        self._alarm, self._anew = None, True
+        self.read()
 
     async def _hand_on_batch(self, entries: list[tuple[str, list[bytes]]]) -> None:
-        prepared = [(id, await self._prepare(id, flat)) for id, flat in entries]
+        events = [_Event(id, await self._prepare(id, flat)) for id, flat in entries]
+        while events:
+            ready: list[_Event] = []
+            for event in events:
+                if self._waiting.has_to_wait(event.inboxes):
+                    self._waiting.add(event.id, event.inboxes)
+                else:
+                    ready.append(event)
+            events = await self._hand_on_ready(ready)
+
+    async def _hand_on_ready(self, events: list[_Event]) -> list[_Event]:
+        """Hand them on; returns those to be tried once more, since what was before them has to wait."""
         version = self._services.directory.version
-        answers = await asyncio.gather(*(self._deliver(id, event, version) for id, event in prepared))
+        before = ["", *(event.id for event in events)]
+        answers = await asyncio.gather(*(self._deliver(*each, version) for each in zip(events, before, strict=False)))
         statuses = {answer.status for answer in answers}
         if "FENCED" in statuses:
             self._services.on_lost(self)
         elif "STALE_REGISTRY" in statuses:
+            self._anew = True
             await self._services.directory.refresh()
-        elif statuses & {"BADKEY", "BADARGS"}:
-            self._stuck(", ".join({f"{a.status} {a.detail}" for a in answers if a.status.startswith("BAD")}))
+        else:
+            return self._left(list(zip(events, answers, strict=True)))
+        return []
+
+    def _left(self, outcomes: list[tuple[_Event, FanoutReply]]) -> list[_Event]:
+        spoilt = [(event, answer) for event, answer in outcomes if answer.status in ("BADKEY", "BADARGS")]
+        if spoilt:
+            self._stuck(", ".join({f"{answer.status} {answer.detail}" for _, answer in spoilt}))
+        refused = [event for event, answer in outcomes if answer.status == "BUSY"]
+        # Of the refused the inboxes of the first are full, unless it came behind one that is stuck.
+        for event in [event for event, _ in spoilt] or refused[:1]:
+            self._waiting.add(event.id, event.inboxes)
+        return refused if spoilt else refused[1:]
 
     def _stuck(self, reason: str) -> None:
-        """Neither handed on nor set aside: told once; the audit tries again."""
-        self._again = False
+        """Neither handed on nor set aside: told once, and tried again."""
         if reason != self._stuck_by:
             self._stuck_by = reason
             logger.error("events cannot be handed on, nor set aside: %s", reason)
 
-    async def _deliver(self, id: str, event: list[Delivery] | str, version: int) -> FanoutReply:
+    async def _deliver(self, event: _Event, after: str, version: int) -> FanoutReply:
         try:
-            return await self._ask(id, event, version)
+            return await self._ask(event, after, version)
         except ServerRefused as refused:
-            reason = f"the server refused to hand it on: {refused}"
-            return await self._ask(id, reason, version)
+            return await self._ask(_Event(event.id, f"the server refused to hand it on: {refused}"), "", version)
 
-    def _ask(self, id: str, event: list[Delivery] | str, version: int) -> asyncio.Future[FanoutReply]:
-        reason = event if isinstance(event, str) else ""
-        deliveries = [] if isinstance(event, str) else event
-        if reason:
-            logger.error("event %s goes to the dead letters (%s): %s", id, self.keys.dlq, reason)
+    def _ask(self, event: _Event, after: str, version: int) -> asyncio.Future[FanoutReply]:
+        if event.reason:
+            logger.error("event %s goes to the dead letters (%s): %s", event.id, self.keys.dlq, event.reason)
         return self._services.link.submit(
             lambda scripts: scripts.fanout(
                 self.keys,
                 token=self.token,
-                entry_id=id,
-                deliveries=deliveries,
-                dead_letter=reason,
-                registry_version=None if reason else version,
+                entry_id=event.id,
+                deliveries=event.deliveries,
+                caps=[self._cap(delivery) for delivery in event.deliveries],
+                after=after,
+                dead_letter=event.reason,
+                registry_version=None if event.reason else version,
             )
         )
+
+    def _cap(self, delivery: Delivery) -> int:
+        agent_type = delivery.agent.partition("/")[0]
+        return self._services.settings.inbox_limit if self._is_hosted(agent_type) else 0
 
     async def _prepare(self, id: str, flat: list[bytes]) -> list[Delivery] | str:
         """The messages an event becomes, or why it becomes none."""

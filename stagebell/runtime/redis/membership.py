@@ -96,11 +96,14 @@ class Membership:
         """True when a worker is known to have ended, or to have been silent for too long."""
         return self.alive is not None and worker not in self.alive
 
+    def is_hosted(self, agent_type: str) -> bool:
+        """True when a worker hosts an agent type; one that is stopping counts: what waits for it may run there now."""
+        return agent_type in self.own_types or any(agent_type in member.types for member in self.members)
+
     def missing_for(self, agent_type: str) -> float:
         """For how many seconds nobody has hosted an agent type, as seen by this process; 0.0 when somebody does."""
         now = asyncio.get_running_loop().time()
-        # A worker that is stopping counts: what waits for it may run there at this moment.
-        if agent_type in self.own_types or any(agent_type in member.types for member in self.members):
+        if self.is_hosted(agent_type):
             self._missing_since.pop(agent_type, None)
             return 0.0
         return now - self._missing_since.setdefault(agent_type, now)

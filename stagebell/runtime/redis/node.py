@@ -265,7 +265,8 @@ class Node:
         return Partition(keys, token, services.link, self._receiver.accept, services.passivation.leave, credit=credit)
 
     def _make_events(self, token: str, keys: LeasedKeys) -> Owned:
-        events = EventsPartition(self.services, keys, token, lambda: self.client.ears.remove(keys.inbox))
+        ears, is_hosted = self.client.ears, self.client.membership.is_hosted
+        events = EventsPartition(self.services, keys, token, lambda: ears.remove(keys.inbox), is_hosted)
         self.client.ears.add(Stream(keys.inbox, events.hear, trim=False, position="$"))
         return events
 

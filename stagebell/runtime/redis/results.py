@@ -13,7 +13,7 @@ RecordStatus = Literal["KEPT", "KNOWN", "FENCED", "DUP", "STALE", "BADKEY"]
 RequeueStatus = Literal["OK", "GONE", "BADKEY"]
 RetryStatus = Literal["OK", "FENCED", "DUP", "BADKEY"]
 SendStatus = Literal["OK", "STALE_REGISTRY", "BUSY", "BADKEY", "BADARGS"]
-FanoutStatus = Literal["OK", "FENCED", "GONE", "STALE_REGISTRY", "BADKEY", "BADARGS"]
+FanoutStatus = Literal["OK", "FENCED", "GONE", "STALE_REGISTRY", "BUSY", "BADKEY", "BADARGS"]
 
 
 class Grant(NamedTuple):

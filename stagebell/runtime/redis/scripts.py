@@ -208,15 +208,23 @@ class Scripts(TurnScripts, TimerScripts):
         token: str,
         entry_id: str,
         deliveries: Sequence[Delivery] = (),
+        caps: Sequence[int] = (),
+        after: str = "",
         dead_letter: str = "",
         registry_version: int | None = None,
     ) -> asyncio.Future[FanoutReply]:
-        """Turn an outside event into messages (perhaps none), or set it aside with a reason."""
+        """Turn an outside event into messages (perhaps none), or set it aside with a reason.
+
+        Arguments:
+            caps: for each message how long its inbox may be before it takes no more; 0, or nothing at all: no limit.
+            after: the event that must have been handed on before this one.
+        """
         names: list[Arg] = [events.own, events.hold, events.inbox, events.run, events.dlq, self.keys.reg]
-        values: list[Arg] = [*(token, entry_id, dead_letter, version_arg(registry_version), self.keys.bell_head)]
-        for keys, turn_id, agent, envelope in deliveries:
+        version = version_arg(registry_version)
+        values: list[Arg] = [*(token, entry_id, dead_letter, version, self.keys.bell_head, after)]
+        for (keys, turn_id, agent, envelope), cap in zip(deliveries, caps or [0] * len(deliveries), strict=True):
             names += (keys.inbox, keys.own)
-            values += (keys.tag, turn_id, agent, envelope)
+            values += (keys.tag, turn_id, agent, envelope, cap)
         return self.run(results.read_fanout, "EVALSHA", SHA["fanout"], len(names), *names, *values)
 
     def ring(self, keys: LeasedKeys, *, kind: str, entry_id: str, turn_id: str, payload: bytes) -> asyncio.Future[bool]:

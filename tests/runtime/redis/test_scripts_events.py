@@ -67,6 +67,25 @@ async def test_a_refused_fan_out_changes_nothing(world: World, change: dict[str,
         assert await world.scripts.fanout(**request | change) == reply
 
 
+async def test_an_event_for_a_full_inbox_waits_for_all_its_recipients(world: World) -> None:
+    request = await event(world) | {"caps": [5, 1]}
+    await world.own(world.b, worker="w2")
+    await world.scripts.send([Delivery(world.b, "T", "b/1", b"the first")], window_ms=0)
+    with world.untouched():
+        assert await world.scripts.fanout(**request) == FanoutReply("BUSY", world.b.inbox)
+    assert await world.scripts.fanout(**request | {"caps": [5, 0]}) == FanoutReply("OK")
+
+
+async def test_an_event_does_not_overtake_the_one_before_it(world: World) -> None:
+    first = await event(world)
+    second = world.client.xadd(first["events"].inbox, {"type": "OrderPlaced", "topic": "orders/eu", "data": "{}"})
+    behind = first | {"entry_id": second.decode(), "after": first["entry_id"]}
+    with world.untouched():
+        assert await world.scripts.fanout(**behind) == FanoutReply("BUSY", first["events"].inbox)
+    assert await world.scripts.fanout(**first) == FanoutReply("OK")
+    assert await world.scripts.fanout(**behind) == FanoutReply("OK")
+
+
 @pytest.mark.parametrize("which", ["own", "hold", "inbox", "run", "dlq", "reg", "dest"])
 async def test_a_key_of_a_wrong_type_is_named_before_any_write(world: World, which: str) -> None:
     request = await event(world)

@@ -9,7 +9,8 @@
 -- Rings the bell of the callee's owner: bell_head..owner..'}:bell', a key known only here and so not declared.
 --
 -- Field k of the journal: 'S' + digest (8 characters) + entry id, callee's turn id and tag while open, 'R' + digest +
--- reply once answered; '#r' counts the replies. The count of savepoints tells a turn that runs again that it has some to see.
+-- reply once answered; '#r' counts the replies. The count of savepoints tells a turn that runs again that it has
+-- some to see.
 -- FENCED: a zombie must not call. GONE: no effect may leave a turn whose input is consumed, its journal is deleted
 -- and would let the call out twice. STALE: the server lost writes: the store is behind the turn's memory, or the
 -- state is not the one the turn began with (version '': do not check).

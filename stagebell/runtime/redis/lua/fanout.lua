@@ -1,12 +1,13 @@
 #!lua flags=allow-oom
 -- Turn one outside event into a message for each subscriber, or set it aside.
 -- KEYS own hold events run dlq reg, then per destination: inbox own
--- ARGV tok entry_id reason registry_version bell_head, then per destination: tag turn_id agent envelope
--- returns {'OK'} | {'FENCED'} | {'GONE'} | {'STALE_REGISTRY', version} | {'BADKEY', key} | {'BADARGS'}
+-- ARGV tok entry_id reason registry_version bell_head after, then per destination: tag turn_id agent envelope cap
+-- returns {'OK'} | {'FENCED'} | {'GONE'} | {'STALE_REGISTRY', version} | {'BUSY', key} | {'BADKEY', key} | {'BADARGS'}
 -- Rings the bell of each inbox's owner: bell_head..owner..'}:bell', a key known only here and so not declared.
 --
 -- With a reason ('' = deliver) there are no destinations and the event goes to the dead letters, with in_id, reason
 -- and at (ms). FENCED and GONE keep an event from being delivered twice, by a zombie or after a lost reply.
+-- BUSY: an inbox holds `cap` messages (0: no limit), or the event `after` ('': none) is still there, which was refused.
 --@include checks
 --@include clock
 --@include fence
@@ -15,7 +16,7 @@
 local KNOWN = {type = true, topic = true, id = true, data = true, datacontenttype = true, e = true}
 local n = (#KEYS - 6) / 2
 local reason = ARGV[3]
-if #ARGV ~= 5 + 4 * n or (reason ~= '' and n > 0) then return {'BADARGS'} end
+if #ARGV ~= 6 + 5 * n or (reason ~= '' and n > 0) then return {'BADARGS'} end
 if not standing(KEYS[1], KEYS[2], ARGV[1], '') then return refuse({'FENCED'}) end
 expect(KEYS[3], 'stream')
 expect(KEYS[4], 'hash')
@@ -27,6 +28,12 @@ local version = ARGV[4] ~= '' and (field(KEYS[6], 'v') or '0') or ''
 if version ~= ARGV[4] then return refuse({'STALE_REGISTRY', version}) end
 for i = 7, #KEYS, 2 do expect(KEYS[i], 'stream') end
 if bad then return refuse() end
+if ARGV[6] ~= '' and redis.call('XRANGE', KEYS[3], ARGV[6], ARGV[6])[1] then return {'BUSY', KEYS[3]} end
+for i = 1, n do
+  local inbox, cap = KEYS[5 + 2 * i], tonumber(ARGV[6 + 5 * i])
+  if not cap then return {'BADARGS'} end
+  if cap > 0 and redis.call('XLEN', inbox) >= cap then return {'BUSY', inbox} end
+end
 
 -- nothing has been written so far; nothing below can fail
 if reason ~= '' then
@@ -36,7 +43,7 @@ end
 redis.call('XDEL', KEYS[3], ARGV[2])
 redis.call('HDEL', KEYS[4], ARGV[2])
 for i = 1, n do
-  local key, a = 5 + 2 * i, 2 + 4 * i
+  local key, a = 5 + 2 * i, 2 + 5 * i
   deliver(KEYS[key], KEYS[key + 1], ARGV[5], ARGV[a], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3])
 end
 return {'OK'}
