@@ -89,7 +89,8 @@ def undone(move: Move, call_id: str, error: str) -> None:
 
 def finish(move: Move, job: Job, status: RunStatus, reason: TerminationReason, text: str) -> None:
     """End the run of a task that never began."""
-    move.add(Asked(run_id=job.run_id, step=0, at=move.at, source=job.source, content=job.content))
+    task: JsonValue = {"source": job.source, "content": job.content}
+    move.add(Noted(run_id=job.run_id, step=0, at=move.at, what="task", data=task))  # no model is to see it
     move.add(Finished(run_id=job.run_id, step=0, at=move.at, status=status, reason=reason, text=text))
     move.act(Finish(job, RunResult(run_id=job.run_id, status=status, reason=reason, text=text, steps=0)))
 
@@ -104,7 +105,7 @@ def _repair(move: Move, run: Run) -> None:
             move.act(
                 CancelBelow(wait.payload) if wait.kind == "run" else Withdraw(wait.call_id, wait.kind, wait.payload)
             )
-        cut_off = each.kind == "tool" and each.call.id in under_way
+        cut_off = each.unsure or each.call.id in under_way
         code, text = (ErrorCode.OUTCOME_UNKNOWN, _CUT_OFF) if cut_off else (ErrorCode.CANCELLED, _NOT_MADE)
         move.add(Returned(**move.stamp(), result=ToolResult.error(each.call, code, text)))
 

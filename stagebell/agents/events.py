@@ -125,19 +125,21 @@ class Undone:
 
 @dataclass(frozen=True, slots=True)
 class CancelAsked:
-    """Somebody wants a run to end."""
+    """Somebody wants a run to end; unless `cut_off` is False, that may have cut off calls that were under way."""
 
     run_id: str
     at: int
     why: str = ""
+    cut_off: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Overdue:
-    """The deadline of a run is over."""
+    """The deadline of a run is over; `cut_off` as above."""
 
     run_id: str
     at: int
+    cut_off: bool = True
 
 
 @dataclass(frozen=True, slots=True)

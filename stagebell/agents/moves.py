@@ -30,6 +30,7 @@ class Move:
         self.run = before.control.active
         self.queue: tuple[Job, ...] = before.control.queue
         self.ended: Run | None = None
+        self.cut_off = False
         self.business = before.business
         self.actions: list[Action] = []
 
@@ -50,7 +51,7 @@ class Move:
         control = self._before.control
         run = self.run or self.ended or control.run
         entries = (*self._before.conversation, *self._entries) if self._entries else self._before.conversation
-        return LoopState(entries, Control(run, self.queue, control.sequence + 1), self.business)
+        return LoopState(entries, Control(run, self.queue, control.sequence + 1, control.readers), self.business)
 
     # -- what the event meets
 
@@ -64,11 +65,11 @@ class Move:
         return None if run is None or run.pending else run
 
     def under_way(self) -> frozenset[str]:
-        """The calls that somebody may be making while the event comes."""
+        """The calls of tools that somebody may be making while the event comes."""
         run = self._before.control.active
-        if run is None or run.hold == "paused" or run.ending is not None:
+        if run is None or run.hold == "paused" or run.ending is not None or not self.cut_off:
             return frozenset()
-        return frozenset(each.call.id for each in run.ready())
+        return frozenset(each.call.id for each in run.ready() if each.kind == "tool" and not each.refused)
 
     def hold_after(self, run: Run) -> Hold:
         """Whether the run may go on after something was done."""

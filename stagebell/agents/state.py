@@ -85,6 +85,8 @@ class Pending:
         kind: what it is done by: a tool, a run of another agent (which may take over), or a person.
         to: the agent's type, for a run.
         decided: what was decided about it, when it needed an approval.
+        refused: why it is not made, if so; that is its result.
+        unsure: it may have been made before, by a turn of which nothing is left.
     """
 
     __pydantic_config__ = _CLOSED
@@ -94,6 +96,8 @@ class Pending:
     kind: CallKind = "tool"
     to: str = ""
     decided: JsonValue = None
+    refused: str = ""
+    unsure: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,10 +209,25 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
+class Reader:
+    """Somebody waits to be told what happens in a run: in entries of the conversation from `offset` on."""
+
+    __pydantic_config__ = _CLOSED
+
+    run_id: str
+    offset: int
+    reply: str
+
+
+@dataclass(frozen=True, slots=True)
 class Control:
     """The run of a conversation that goes on, or was the last, and the tasks that wait for its end.
 
-    `sequence` counts the changes, so that a message that asks for the next step is told from one that came twice.
+    Attributes:
+        run: the run.
+        queue: the tasks.
+        sequence: counts the changes, so that a message that asks for the next step is told from one that came twice.
+        readers: who waits to be told what happens next.
     """
 
     __pydantic_config__ = _CLOSED
@@ -216,6 +235,7 @@ class Control:
     run: Run | None = None
     queue: tuple[Job, ...] = ()
     sequence: int = 0
+    readers: tuple[Reader, ...] = ()
 
     @property
     def active(self) -> Run | None:

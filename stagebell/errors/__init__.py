@@ -28,6 +28,9 @@
     │   └── FatalToolError    the run cannot go on
     ├── SnapshotConflict      a conversation was saved by somebody else meanwhile
     ├── SnapshotBroken        (also ValueError)               a stored conversation cannot be read
+    ├── UnknownRun            (also LookupError)              no run of this id in its conversation
+    ├── RunFailed             a run ended without an output, and somebody asked for that
+    ├── OutputRejected        what a validator raises when an output is not good enough; the model is told why
     ├── MessageError          (also ValueError)
     │   ├── UnregisteredType  the type of a message is not known here
     │   ├── TypeConflict      two classes under one wire name
@@ -72,11 +75,14 @@ from stagebell.errors.work import (
     Denied,
     FatalToolError,
     InvalidArguments,
+    OutputRejected,
+    RunFailed,
     SnapshotBroken,
     SnapshotConflict,
     ToolError,
     ToolRefused,
     TransientError,
+    UnknownRun,
 )
 
 __all__ = [
@@ -101,8 +107,10 @@ __all__ = [
     "MigrationError",
     "NonDeterministicReplay",
     "OutcomeUnknown",
+    "OutputRejected",
     "OutsideTurn",
     "RemoteHandlerError",
+    "RunFailed",
     "RuntimeNotRunning",
     "ServerError",
     "ServerNotFound",
@@ -121,6 +129,7 @@ __all__ = [
     "Undeliverable",
     "UnknownAgentType",
     "UnknownDeadLetter",
+    "UnknownRun",
     "UnknownVersion",
     "UnregisteredType",
 ]

@@ -62,3 +62,30 @@ class SnapshotBroken(StagebellError, ValueError):
         self.key = key
         self.place = place
         self.reason = reason
+
+
+class UnknownRun(StagebellError, LookupError):
+    """There is no run of this id in its conversation."""
+
+    def __init__(self, run_id: str, why: str = "") -> None:
+        reason = f": {why}" if why else ""
+        super().__init__(
+            f"no run {run_id!r} is known{reason}. The id of a run is <agent type>/<conversation>#<number>"
+        )
+        self.run_id = run_id
+        self.why = why
+
+
+class RunFailed(StagebellError):
+    """A run ended without an output; `status` and `reason` are those of its result."""
+
+    def __init__(self, run_id: str, status: str, reason: str, text: str = "") -> None:
+        super().__init__(f"run {run_id} has no output, it {status} ({reason}){f': {text}' if text else ''}")
+        self.run_id = run_id
+        self.status = status
+        self.reason = reason
+        self.text = text
+
+
+class OutputRejected(StagebellError):
+    """An output is not good enough; the text is for the model, which is asked again."""

@@ -1,0 +1,272 @@
+"""Ask the model for its next answer, and say what the answer means to the loop.
+
+    instructions + history ──▶ hooks around ──▶ the client ──▶ calls: a decision with a plan
+                                                            └▶ text: the output, or why it is none
+
+Whatever the user's functions or the client raise becomes an event of the run; nothing but a cancellation leaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from asyncio import CancelledError
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Generic, TypeAlias
+
+from autogen_core import FunctionCall
+from autogen_core.models import ChatCompletionClient, CreateResult, LLMMessage, RequestUsage, SystemMessage
+from autogen_core.tools import ToolSchema
+from pydantic import BaseModel
+
+from stagebell.agents.context import Deps, Output, RunContext
+from stagebell.agents.delegates import Delegates
+from stagebell.agents.events import AnswerRejected, Event, ModelDecided, ModelFailed, OutputAccepted
+from stagebell.agents.history import History, Processor, shortened
+from stagebell.agents.outputs import Outputs, Rejected
+from stagebell.agents.stand_ins import Exchange, listened, model_for, tell_listeners
+from stagebell.agents.state import Pending
+from stagebell.agents.streaming import Stream
+from stagebell.messages.conversation import Usage
+from stagebell.messages.reasons import shorten
+from stagebell.messages.tool_calls import ToolCall, UseTools
+from stagebell.tools.executor import Executor
+
+Instructions: TypeAlias = str | Callable[[RunContext[Deps]], str | Awaitable[str]]
+"""What the model is told to be and to do: a text, or a function that makes one for the step."""
+
+Cost: TypeAlias = Callable[[RequestUsage], float]
+"""What a request cost, in a unit of your choice."""
+
+_JSON_WANTED: Final = "Give your final answer as JSON that fits this schema, and nothing beside it:\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a model is going to be asked.
+
+    Attributes:
+        messages: instructions and history.
+        tools: what it may call.
+        json_output: as in `ChatCompletionClient.create`.
+        extra: more arguments for the client's own interface.
+    """
+
+    messages: Sequence[LLMMessage]
+    tools: Sequence[ToolSchema] = ()
+    json_output: bool | type[BaseModel] | None = None
+    extra: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def changed(self, **changes: Any) -> Request:
+        """This request with other values."""
+        return replace(self, **changes)
+
+
+Send: TypeAlias = Callable[[Request], Awaitable[CreateResult]]
+Hook: TypeAlias = Callable[[Request, RunContext[Any], Send], Awaitable[CreateResult]]
+"""Stands around requests: looks at one or changes it, lets `send` answer it, looks at the answer or changes that."""
+
+ToolsForStep: TypeAlias = Callable[[RunContext[Deps]], Collection[str] | None]
+"""The names of the tools that the model may use in this step; None for all."""
+
+
+@dataclass(slots=True)
+class Asking(Generic[Deps, Output]):
+    """How an agent asks its model; made once for each agent."""
+
+    client: ChatCompletionClient
+    instructions: Sequence[Instructions[Deps]]
+    outputs: Outputs[Deps, Output]
+    executor: Executor[Deps]
+    delegates: Delegates
+    processors: Sequence[Processor] = ()
+    hooks: Sequence[Hook] = ()
+    tools_for_step: ToolsForStep[Deps] | None = None
+    cost: Cost | None = None
+    request_timeout: float | None = None
+    stream: Stream | None = None
+    history: History = field(default_factory=History)
+
+    async def ask(self, context: RunContext[Deps], used_ids: Collection[str], now: Callable[[], int]) -> Event:
+        """The event that the next answer of the model is.
+
+        Args:
+            context: the run.
+            used_ids: the ids of calls that the run has had.
+            now: the time, in milliseconds since the epoch.
+
+        Raises:
+            asyncio.CancelledError: the turn was cancelled.
+        """
+        try:
+            await self.executor.tools.ready()
+            request = await self.request(context)
+        except Exception as error:
+            return ModelFailed(f"the request could not be made: {_said(error)}", now(), final=True)
+        try:
+            result = await self._answer(request, context)
+        except Exception as error:
+            return ModelFailed(_said(error), now(), final=_is_mistake(error))
+        try:
+            return await self._meaning(result, request, context, used_ids, now)
+        except Exception as error:
+            return ModelFailed(f"the answer could not be checked: {_said(error)}", now(), final=True)
+
+    async def request(self, context: RunContext[Deps]) -> Request:
+        """The request of this step, before the hooks: the one place where it is put together."""
+        texts = [text for text in [await _text(each, context) for each in self.instructions] if text]
+        tools = self._tools(context)
+        json_output = self._json_output(context, with_tools=bool(tools))
+        if not self.outputs.is_text and not inspect.isclass(json_output):
+            texts.append(_JSON_WANTED + self.outputs.schema())
+        system = [SystemMessage(content="\n\n".join(texts))] if texts else []
+        blocks = self.history.blocks(context.conversation)
+        return Request([*system, *await shortened(blocks, self.processors)], tools, json_output)
+
+    def _tools(self, context: RunContext[Deps]) -> list[ToolSchema]:
+        tools = [*self.executor.tools.schemas(), *self.delegates.schemas]
+        visible = self.tools_for_step(context) if self.tools_for_step is not None else None
+        return tools if visible is None else [each for each in tools if each["name"] in visible]
+
+    def _json_output(self, context: RunContext[Deps], *, with_tools: bool) -> bool | type[BaseModel] | None:
+        """What the client is told of the output; with tools beside it, many services take no schema."""
+        if self.outputs.is_text:
+            return None
+        can = model_for(context.agent.type, self.client).model_info
+        if self.outputs.model is not None and can.get("structured_output") and not with_tools:
+            return self.outputs.model
+        return True if can.get("json_output") else None
+
+    async def _answer(self, request: Request, context: RunContext[Deps]) -> CreateResult:
+        send: Send = lambda request: self._send(request, context)  # noqa: E731
+        for hook in reversed(self.hooks):
+            send = _around(hook, context, send)
+        return await send(request)
+
+    async def _send(self, request: Request, context: RunContext[Deps]) -> CreateResult:
+        client = model_for(context.agent.type, self.client)
+        if not listened():
+            return await self._limited(client, request, context)
+        answer, failed = None, None
+        try:
+            answer = await self._limited(client, request, context)
+        except BaseException as error:
+            failed = error
+            raise
+        finally:
+            agent = str(context.agent)
+            tell_listeners(Exchange(agent, context.run_id, request.messages, request.tools, answer, failed))
+        return answer
+
+    async def _limited(self, client: ChatCompletionClient, request: Request, context: RunContext[Deps]) -> CreateResult:
+        """Let the client answer, but not longer than it may take, nor after the turn was cancelled."""
+        token = context.cancellation_token
+        given: dict[str, Any] = {
+            "tools": request.tools,
+            "json_output": request.json_output,
+            "extra_create_args": request.extra,
+            "cancellation_token": token,
+        }
+        if self.stream is None:
+            work = client.create(request.messages, **given)
+        else:
+            work = self.stream.answer(client.create_stream(request.messages, **given), context)
+        answering = asyncio.ensure_future(work)
+        token.link_future(answering)
+        try:
+            async with asyncio.timeout(self.request_timeout):
+                return await answering
+        except TimeoutError:
+            if not answering.done() or answering.cancelled():
+                raise TimeoutError(f"no answer within {self.request_timeout:g} seconds") from None
+            raise
+        except CancelledError:
+            task = asyncio.current_task()
+            if token.is_cancelled() or (task is not None and task.cancelling()):
+                raise
+            raise ConnectionError("the client gave up the request by itself") from None
+        finally:
+            answering.cancel()
+
+    async def _meaning(
+        self,
+        result: CreateResult,
+        request: Request,
+        context: RunContext[Deps],
+        used_ids: Collection[str],
+        now: Callable[[], int],
+    ) -> Event:
+        usage = self._usage(result.usage)
+        if not isinstance(result.content, str):
+            calls = _calls(result.content, context.step, used_ids)
+            if calls:
+                visible = {each["name"] for each in request.tools}
+                text = result.thought or ""
+                return ModelDecided(self.delegates.decision(calls, text), self._plan(calls, visible), usage, now())
+        answer = result.content if isinstance(result.content, str) else ""
+        checked = await self.outputs.check(answer, context)
+        if isinstance(checked, Rejected):
+            return AnswerRejected(answer, checked.error, usage, now(), final=checked.final)
+        return OutputAccepted(checked, usage, now())
+
+    def _plan(self, calls: Sequence[ToolCall], visible: Collection[str]) -> tuple[Pending, ...]:
+        """The calls in groups; those to tools that the model was not shown are not made."""
+        plan: list[Pending] = []
+        for number, group in enumerate(self.executor.groups(calls)):
+            for call in group:
+                pending = self.delegates.pending(call, number, alone=len(calls) == 1)
+                if call.name not in visible and self._known(call.name):
+                    pending = Pending(call, number, refused=f"tool {call.name} cannot be used in this step")
+                plan.append(pending)
+        return tuple(plan)
+
+    def _known(self, name: str) -> bool:
+        return self.executor.tools.find(name) is not None or self.delegates.kind(name) != "tool"
+
+    def _usage(self, usage: RequestUsage) -> Usage:
+        return Usage(
+            requests=1,
+            prompt_tokens=usage.prompt_tokens,
+            completion_tokens=usage.completion_tokens,
+            cost=0.0 if self.cost is None else self.cost(usage),
+        )
+
+
+def _around(hook: Hook, context: RunContext[Any], send: Send) -> Send:
+    async def wrapped(request: Request) -> CreateResult:
+        return await hook(request, context, send)
+
+    return wrapped
+
+
+async def _text(instructions: Instructions[Any], context: RunContext[Any]) -> str:
+    if isinstance(instructions, str):
+        return instructions
+    made = instructions(context)
+    return await made if inspect.isawaitable(made) else made
+
+
+def _calls(calls: Sequence[FunctionCall], step: int, used_ids: Collection[str]) -> list[ToolCall]:
+    """The calls of an answer, each with an id that the run has not had: some services count from 0 each time."""
+    taken, made = set(used_ids), list[ToolCall]()
+    for number, call in enumerate(calls):
+        id = call.id or f"call_{number}"
+        if id in taken:
+            id = f"{id}.{step + 1}.{number}"
+        taken.add(id)
+        made.append(ToolCall(id=id, name=call.name, arguments=call.arguments))
+    return made
+
+
+def _said(error: BaseException) -> str:
+    text = str(error).strip()
+    return shorten(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+
+
+def _is_mistake(error: Exception) -> bool:
+    """True for what asking again cannot change: the program is wrong, or a test forbids it."""
+    return isinstance(error, TypeError | NotImplementedError | AttributeError | ImportError | AssertionError)
+
+
+__all__ = ["Asking", "Cost", "Hook", "Instructions", "Request", "Send", "ToolsForStep", "UseTools"]
