@@ -28,9 +28,10 @@ from stagebell.agents.outputs import Outputs, Rejected
 from stagebell.agents.stand_ins import Exchange, listened, model_for, tell_listeners
 from stagebell.agents.state import Pending
 from stagebell.agents.streaming import Stream
+from stagebell.errors import StagebellError
 from stagebell.messages.conversation import Usage
 from stagebell.messages.reasons import shorten
-from stagebell.messages.tool_calls import ToolCall, UseTools
+from stagebell.messages.tool_calls import ToolCall
 from stagebell.tools.executor import Executor
 
 Instructions: TypeAlias = str | Callable[[RunContext[Deps]], str | Awaitable[str]]
@@ -148,15 +149,13 @@ class Asking(Generic[Deps, Output]):
         client = model_for(context.agent.type, self.client)
         if not listened():
             return await self._limited(client, request, context)
-        answer, failed = None, None
+        asked = str(context.agent), context.run_id, request.messages, request.tools
         try:
             answer = await self._limited(client, request, context)
         except BaseException as error:
-            failed = error
+            tell_listeners(Exchange(*asked, None, error))
             raise
-        finally:
-            agent = str(context.agent)
-            tell_listeners(Exchange(agent, context.run_id, request.messages, request.tools, answer, failed))
+        tell_listeners(Exchange(*asked, answer))
         return answer
 
     async def _limited(self, client: ChatCompletionClient, request: Request, context: RunContext[Deps]) -> CreateResult:
@@ -266,7 +265,4 @@ def _said(error: BaseException) -> str:
 
 def _is_mistake(error: Exception) -> bool:
     """True for what asking again cannot change: the program is wrong, or a test forbids it."""
-    return isinstance(error, TypeError | NotImplementedError | AttributeError | ImportError | AssertionError)
-
-
-__all__ = ["Asking", "Cost", "Hook", "Instructions", "Request", "Send", "ToolsForStep", "UseTools"]
+    return isinstance(error, StagebellError | TypeError | NotImplementedError | AttributeError | AssertionError)

@@ -10,7 +10,7 @@ from autogen_core import AgentId, CancellationToken
 from pydantic import BaseModel, JsonValue
 from typing_extensions import TypeVar
 
-from stagebell.agents.state import LoopState, Run
+from stagebell.agents.state import LoopState
 from stagebell.messages.conversation import AnyEntry, Usage
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from autogen_core import AgentId
 from autogen_core.tools import ParametersSchema, ToolSchema
@@ -90,7 +90,7 @@ class Delegates:
     def __init__(self, delegates: Sequence[Delegate], *, ask_person: bool, taken: Sequence[str] = ()) -> None:
         self._by_name: dict[str, Delegate] = {}
         self._ask = ask_person
-        names = set(taken) | ({ASK} if ask_person else set())
+        names: set[str] = {*taken, *([ASK] if ask_person else [])}
         for each in delegates:
             if each.name in names:
                 raise ToolRefused(each.name, "another tool of this name is registered here")
@@ -140,10 +140,10 @@ class Delegates:
 def said_in(call: ToolCall) -> str:
     """The one text among the arguments of a call; what the model wrote, when there is none."""
     try:
-        arguments: object = json.loads(call.arguments or "{}")
+        arguments: Any = json.loads(call.arguments or "{}")
     except ValueError:
         return call.arguments
-    values: list[Any] = list(arguments.values()) if isinstance(arguments, dict) else []  # pyright: ignore
+    values = cast("dict[str, Any]", arguments).values() if isinstance(arguments, dict) else ()
     texts = [value for value in values if isinstance(value, str)]
     return texts[0] if texts else call.arguments
 

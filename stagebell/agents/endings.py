@@ -41,8 +41,7 @@ def begin(move: Move, job: Job) -> None:
     move.run = run
     move.add(Asked(**move.stamp(), source=job.source, content=job.content))
     if job.business is not None:
-        move.business = {**(move.business if isinstance(move.business, dict) else {}), **job.business}
-        move.add(Noted(**move.stamp(), what="business", data=move.business))
+        move.change_business({**(move.business if isinstance(move.business, dict) else {}), **job.business})
     move.act(Begin(run))
     if run.deadline is not None and move.at >= run.deadline:
         end(move, RunStatus.FAILED, TerminationReason.TIMEOUT, "its deadline was over before it began")
@@ -98,15 +97,13 @@ def finish(move: Move, job: Job, status: RunStatus, reason: TerminationReason, t
 def _repair(move: Move, run: Run) -> None:
     """Give each call that has no result one, and let nobody work on for a run that is over."""
     waiting = {each.call_id: each for each in run.waiting_for}
-    under_way = move.under_way()
     for each in run.pending:
         wait = waiting.get(each.call.id)
         if wait is not None:
             move.act(
                 CancelBelow(wait.payload) if wait.kind == "run" else Withdraw(wait.call_id, wait.kind, wait.payload)
             )
-        cut_off = each.unsure or each.call.id in under_way
-        code, text = (ErrorCode.OUTCOME_UNKNOWN, _CUT_OFF) if cut_off else (ErrorCode.CANCELLED, _NOT_MADE)
+        code, text = (ErrorCode.OUTCOME_UNKNOWN, _CUT_OFF) if each.unsure else (ErrorCode.CANCELLED, _NOT_MADE)
         move.add(Returned(**move.stamp(), result=ToolResult.error(each.call, code, text)))
 
 
@@ -124,7 +121,9 @@ def _conclude(move: Move, status: RunStatus, reason: TerminationReason, text: st
         last_tool=run.last_tool,
     )
     entry = Finished(
-        **move.stamp(),
+        run_id=run.run_id,
+        step=run.steps,
+        at=move.at,
         status=status,
         reason=reason,
         output=output,
@@ -134,7 +133,7 @@ def _conclude(move: Move, status: RunStatus, reason: TerminationReason, text: st
     )
     move.add(entry)
     move.act(Finish(run.job, result))
-    move.ended, move.run = replace(run, undo=(), result=result), None
+    move.ended, move.run = replace(run, job=replace(run.job, reply=()), undo=(), result=result), None
 
 
 def _deadline(job: Job, limits: Limits, at: int) -> int | None:

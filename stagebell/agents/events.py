@@ -77,12 +77,12 @@ class Waits:
 
 @dataclass(frozen=True, slots=True)
 class CallsHandled:
-    """What came of a group of calls, in order; `fatal` is the call whose error ends the run."""
+    """What came of a group of calls, in order; `fatal` is why the run cannot go on after them, if so."""
 
     outcomes: tuple[ToolResult | Waits, ...]
     at: int
     undoable: tuple[Undo, ...] = ()
-    fatal: str | None = None
+    fatal: str = ""
     business: JsonValue = UNCHANGED
 
 

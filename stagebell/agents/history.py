@@ -22,7 +22,7 @@ from autogen_core.models import (
     UserMessage,
 )
 
-from stagebell.messages.conversation import AnyEntry, Asked, Corrected, Decided, Finished, Noted, Returned
+from stagebell.messages.conversation import AnyEntry, Asked, Decided, Finished, Noted, Returned
 from stagebell.messages.tool_calls import Ask, FinalOutput, HandOff, ToolCall, ToolResult, UseTools
 
 Block: TypeAlias = tuple[LLMMessage, ...]
@@ -66,7 +66,7 @@ class History:
             self._blocks.append((UserMessage(content=entry.content, source=entry.source),))
         elif isinstance(entry, Decided):
             self._add_decision(entry)
-        elif isinstance(entry, Corrected):
+        else:
             said: Block = (AssistantMessage(content=entry.answer, source=MODEL),) if entry.answer else ()
             self._blocks.append((*said, UserMessage(content=correction(entry.error), source="validation")))
 

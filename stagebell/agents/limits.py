@@ -27,14 +27,14 @@ class Limits(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    max_steps: int | None = Field(20, ge=1)
-    timeout: float | None = Field(None, gt=0)
-    max_tokens: int | None = Field(None, ge=1)
-    max_cost: float | None = Field(None, gt=0)
-    max_hops: int = Field(8, ge=0)
-    output_retries: int = Field(2, ge=0)
-    model_retries: int = Field(2, ge=0)
-    repeated_calls: int | None = Field(3, ge=2)
+    max_steps: int | None = Field(default=20, ge=1)
+    timeout: float | None = Field(default=None, gt=0)
+    max_tokens: int | None = Field(default=None, ge=1)
+    max_cost: float | None = Field(default=None, gt=0)
+    max_hops: int = Field(default=8, ge=0)
+    output_retries: int = Field(default=2, ge=0)
+    model_retries: int = Field(default=2, ge=0)
+    repeated_calls: int | None = Field(default=3, ge=2)
 
     def check(self) -> Self:
         """These limits. Raises ValueError when nothing in them bounds a run."""

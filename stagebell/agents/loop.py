@@ -182,11 +182,8 @@ def _handled(move: Move, event: CallsHandled) -> None:
     for each in waiting:
         move.add(Noted(**move.stamp(), what=f"waits_for_{each.kind}", data={"call_id": each.call_id}))
     _take_results(move, [each for each in outcomes if isinstance(each, ToolResult)], event.undoable)
-    if event.fatal is not None:
-        text = next(
-            (each.text for each in outcomes if isinstance(each, ToolResult) and each.call_id == event.fatal), ""
-        )
-        end(move, FAILED, TerminationReason.FATAL_TOOL_ERROR, text)
+    if event.fatal:
+        end(move, FAILED, TerminationReason.FATAL_TOOL_ERROR, event.fatal)
     else:
         _after_results(move)
 
@@ -245,12 +242,14 @@ def _undone(move: Move, event: Undone) -> None:
 
 def _cancel(move: Move, event: CancelAsked) -> None:
     text = f"it was cancelled{f': {event.why}' if event.why else ''}"
-    move.cut_off = event.cut_off
+    if event.cut_off:
+        move.interrupted()
     _end_early(move, event.run_id, RunStatus.CANCELLED, TerminationReason.CANCELLED, text)
 
 
 def _overdue(move: Move, event: Overdue) -> None:
-    move.cut_off = event.cut_off
+    if event.cut_off:
+        move.interrupted()
     _end_early(move, event.run_id, FAILED, TerminationReason.TIMEOUT, "it was not done by its deadline")
 
 
@@ -324,9 +323,6 @@ def _end_early(move: Move, run_id: str, status: RunStatus, reason: TerminationRe
     if run is not None and run.run_id == run_id:
         end(move, status, reason, text)
         return
-    if run is not None and (under_way := move.under_way()):  # it was meant for another run, and yet cut them off
-        pending = tuple(replace(each, unsure=each.unsure or each.call.id in under_way) for each in run.pending)
-        move.run = replace(run, pending=pending)
     job = next((each for each in move.queue if each.run_id == run_id), None)
     if job is not None:
         move.queue = tuple(each for each in move.queue if each is not job)

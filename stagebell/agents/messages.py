@@ -88,6 +88,7 @@ class RunEvents(BaseModel):
 
     Attributes:
         entries: what happened.
+        positions: of each of them in the conversation.
         offset: where to read on.
         ended: the run has ended, and nothing more will come.
     """
@@ -95,6 +96,7 @@ class RunEvents(BaseModel):
     model_config = _CLOSED
 
     entries: tuple[Entry, ...]
+    positions: tuple[int, ...]
     offset: int
     ended: bool
 
@@ -233,3 +235,17 @@ class Question(BaseModel):
 
 REPLIES: Final = (RunResult, RunAccepted, RunEvents, RunSnapshot)
 """What a client of runs has to be able to read."""
+
+REQUESTS: Final = (
+    Task,
+    StartRun,
+    AwaitRun,
+    ReadRun,
+    InspectRun,
+    HoldRun,
+    CancelRun,
+    DecideCall,
+    AnswerQuestion,
+    AdoptRun,
+)
+"""What it sends."""

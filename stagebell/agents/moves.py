@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from pydantic import JsonValue
@@ -9,7 +10,7 @@ from pydantic import JsonValue
 from stagebell.agents.events import UNCHANGED, Action
 from stagebell.agents.limits import Limits
 from stagebell.agents.state import Control, Hold, Job, LoopState, Run
-from stagebell.messages.conversation import AnyEntry, Decided, Returned
+from stagebell.messages.conversation import AnyEntry, Decided, Noted, Returned
 from stagebell.messages.tool_calls import ToolCall, ToolResult, UseTools
 
 
@@ -30,7 +31,6 @@ class Move:
         self.run = before.control.active
         self.queue: tuple[Job, ...] = before.control.queue
         self.ended: Run | None = None
-        self.cut_off = False
         self.business = before.business
         self.actions: list[Action] = []
 
@@ -63,13 +63,6 @@ class Move:
         """The run whose model was asked; None when there is none."""
         run = self.open()
         return None if run is None or run.pending else run
-
-    def under_way(self) -> frozenset[str]:
-        """The calls of tools that somebody may be making while the event comes."""
-        run = self._before.control.active
-        if run is None or run.hold == "paused" or run.ending is not None or not self.cut_off:
-            return frozenset()
-        return frozenset(each.call.id for each in run.ready() if each.kind == "tool" and not each.refused)
 
     def hold_after(self, run: Run) -> Hold:
         """Whether the run may go on after something was done."""
@@ -110,6 +103,20 @@ class Move:
         self.actions.append(action)
 
     def change_business(self, business: JsonValue) -> None:
-        """The business section is to be this."""
+        """The business section is to be this; that is noted, so that it can be told what it was after each step."""
         if business != UNCHANGED:
             self.business = business
+            self.add(Noted(**self.stamp(), what="business", data=business))
+
+    def interrupted(self) -> None:
+        """The event may have cut off what was under way: that may have taken effect, and nothing of it is noted."""
+        run = self.run
+        if run is None or run.hold == "paused":
+            return
+        if run.ending is not None:
+            self.run = replace(run, undo=(*run.undo[:-1], replace(run.undo[-1], unsure=True)))
+            return
+        ready = {each.call.id for each in run.ready() if each.kind == "tool" and not each.refused}
+        if ready:
+            pending = (replace(each, unsure=each.unsure or each.call.id in ready) for each in run.pending)
+            self.run = replace(run, pending=tuple(pending))

@@ -1,4 +1,4 @@
-"""What an answer has to be before it is the output of a run: of the declared type, and found good by the user's functions.
+"""What an answer has to be before it is the output of a run: of the declared type, and good in the user's eyes.
 
 text of the model ──▶ JSON ──▶ the output type ──▶ guardrails ──▶ validators ──▶ output
                        └──────────────┴────────────── not valid: the model is told why, so many times
@@ -21,7 +21,7 @@ from stagebell.errors import OutputRejected
 from stagebell.messages.reasons import explain
 from stagebell.tools.guardrails import Guardrail, Refuse, Rewrite, Subject, judge
 
-Validator: TypeAlias = Callable[[Output, RunContext[Deps]], Output | None | Awaitable[Output | None]]
+Validator: TypeAlias = Callable[[Output, RunContext[Deps]], Output | Awaitable[Output | None] | None]
 """Returns the output, perhaps another one (None: as it is), or raises `OutputRejected` with a reason for the model."""
 
 _FENCED: Final = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL)
@@ -52,18 +52,19 @@ class Outputs(Generic[Deps, Output]):
     ) -> None:
         self.type = output_type
         self.is_text = output_type is str
-        self._adapter = cast("TypeAdapter[Output]", _adapter(output_type))
+        self._adapter = cast("TypeAdapter[Output]", _adapter(cast("Any", output_type)))
         self._validators = tuple(validators)
         self._guardrails = [each for each in guardrails if "output" in each.places]
 
     @property
     def model(self) -> type[BaseModel] | None:
         """The output type, if it is a model of pydantic's."""
-        return self.type if inspect.isclass(self.type) and issubclass(self.type, BaseModel) else None
+        kind: Any = self.type  # it need not be a class: unions and the like are taken, too
+        return kind if inspect.isclass(kind) and issubclass(kind, BaseModel) else None
 
     def schema(self) -> str:
         """The JSON schema of outputs, as text."""
-        return _schema(self.type)
+        return _schema(cast("Any", self.type))
 
     async def check(self, answer: str, context: RunContext[Deps]) -> JsonValue | Rejected:
         """The output in an answer of the model, as JSON data; or why it is none."""
@@ -91,11 +92,11 @@ class Outputs(Generic[Deps, Output]):
         try:
             for validate in self._validators:
                 said = validate(value, context)
-                found = await said if inspect.isawaitable(said) else said
+                found = cast("Output | None", await said if inspect.isawaitable(said) else said)
                 value = value if found is None else found
         except (OutputRejected, ValueError) as error:
             return Rejected(str(error) or type(error).__name__)
-        return value if self.is_text else self._adapter.dump_python(value, mode="json")
+        return cast("JsonValue", self._adapter.dump_python(value, mode="json"))
 
 
 def _json_in(answer: str) -> str:

@@ -114,12 +114,13 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """A call that took effect, and whose tool says how to take it back."""
+    """A call that took effect, and whose tool says how to take it back; `unsure`: that may have been done before."""
 
     __pydantic_config__ = _CLOSED
 
     call: ToolCall
     result: ToolResult
+    unsure: bool = False
 
 
 @dataclass(frozen=True, slots=True)

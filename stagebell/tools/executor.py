@@ -145,7 +145,14 @@ class Executor(Generic[DepsT]):
         return self._answered(life, life.result)
 
     async def compensate(
-        self, call: ToolCall, result: ToolResult, *, run_id: str, deps: DepsT, token: CancellationToken | None = None
+        self,
+        call: ToolCall,
+        result: ToolResult,
+        *,
+        run_id: str,
+        deps: DepsT,
+        token: CancellationToken | None = None,
+        unsure: bool = False,
     ) -> ToolResult | None:
         """Undo a call that succeeded, as a call of its own: with intent, record and a key that ends in "~undo".
 
@@ -155,6 +162,7 @@ class Executor(Generic[DepsT]):
             run_id: of its run.
             deps: what the tool's `compensate` gets in its context.
             token: cancels it.
+            unsure: an attempt that nobody noted may have undone it.
 
         Returns:
             What came of the undoing; None when there is nothing to undo: the call had no value, or its tool no
@@ -167,7 +175,7 @@ class Executor(Generic[DepsT]):
         if tool is None or tool.declares.compensate is None or result.is_error:
             return None
         undo = call.model_copy(update={"id": f"{call.id}~undo"})
-        life = Life(undo, run_id, deps, Stop(token), None, None, tool=tool)
+        life = Life(undo, run_id, deps, Stop(token), None, None, unsure, tool=tool)
         ended = parse(life)
         if ended is None:
             ended = await self._intend(life)

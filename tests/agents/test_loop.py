@@ -122,7 +122,12 @@ def test_groups_run_one_after_the_other() -> None:
         (Limits(timeout=1), [wants("a"), got("a", at=1001)], RunStatus.FAILED, TerminationReason.TIMEOUT),
         (LIMITS, [Overdue("a/1#1", 5)], RunStatus.FAILED, TerminationReason.TIMEOUT),
         (LIMITS, [CancelAsked("a/1#1", 5)], RunStatus.CANCELLED, TerminationReason.CANCELLED),
-        (LIMITS, [wants("a"), got("a", error=True, fatal="a")], RunStatus.FAILED, TerminationReason.FATAL_TOOL_ERROR),
+        (
+            LIMITS,
+            [wants("a"), got("a", error=True, fatal="no way")],
+            RunStatus.FAILED,
+            TerminationReason.FATAL_TOOL_ERROR,
+        ),
         (LIMITS, [ModelFailed("down", 3, final=True)], RunStatus.FAILED, TerminationReason.MODEL_ERROR),
         (LIMITS, [AnswerRejected("x", "rude", USED, 3, final=True)], RunStatus.FAILED, TerminationReason.REFUSED),
         (
@@ -416,7 +421,9 @@ def test_what_was_done_is_undone_the_last_first_each_once() -> None:
         CancelAsked("a/1#1", 5, "enough"),
     )
     assert step.actions == (Compensate(undo("b")),)
-    assert play(CancelAsked("a/1#1", 6), Undone("a", 6), done(), state=step.state).state is step.state
+    assert play(Undone("a", 6), done(), Overdue("a/1#1", 6, cut_off=False), state=step.state).state is step.state
+    step = play(CancelAsked("a/1#1", 6), state=step.state)
+    assert step.actions == (Compensate(replace(undo("b"), unsure=True)),)
     step = play(Undone("b", 6), state=step.state)
     assert step.actions == (Compensate(undo("a")),)
     step = play(Undone("a", 7, "it was sent already"), state=step.state)

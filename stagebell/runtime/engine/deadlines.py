@@ -49,6 +49,11 @@ def remaining() -> float | None:
     return None if at is None else max(0.0, (at - _clock().now_ms()) / 1000)
 
 
+def now_ms() -> int:
+    """The time of day for the running code, in milliseconds since the epoch: by the clock of its runtime."""
+    return _clock().now_ms()
+
+
 def current_deadline() -> int | None:
     """The deadline of a message that the running code sends now."""
     turn = current_turn.get()

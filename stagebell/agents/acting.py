@@ -1,0 +1,217 @@
+"""Do what the model decided: run a group of calls, tell other agents and people, take back what was done.
+
+Every call ends in a result or in a wait; nothing but a cancellation, or the loss of the turn, leaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Generic, TypeAlias, cast
+
+from autogen_core import AgentId, TopicId
+from pydantic import BaseModel, JsonValue, ValidationError
+
+from stagebell.agents.context import Deps, RunContext, read_business
+from stagebell.agents.delegates import Delegates, child_agent, child_run_id, said_in, unheard
+from stagebell.agents.events import UNCHANGED, CallsHandled, Compensate, RunCalls, Undone, Waits
+from stagebell.agents.messages import Question, StartRun, Task
+from stagebell.agents.state import Parent, Pending, Run, Undo
+from stagebell.errors import StagebellError, Undeliverable
+from stagebell.messages.reasons import shorten
+from stagebell.messages.tool_calls import ErrorCode, ToolCall, ToolResult
+from stagebell.runtime.engine.deadlines import deadline
+from stagebell.runtime.engine.ports import Timers
+from stagebell.tools.executor import Executor
+from stagebell.tools.lifecycle import NeedsApproval
+from stagebell.tools.policy import ErrorPolicy
+from stagebell.tools.values import as_json
+
+Update: TypeAlias = Callable[[Any, ToolCall, ToolResult], Any]
+"""What the business section becomes after a result: a pure function of what it was, the call and the result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a person said of a call; see `tools.lifecycle.Decided`."""
+
+    approved: bool
+    arguments: Mapping[str, JsonValue] | None = None
+    reason: str = ""
+
+    @classmethod
+    def read(cls, data: JsonValue) -> Decision | None:
+        """Out of the data that the state keeps."""
+        return None if data is None else cls(**cast("dict[str, Any]", data))
+
+
+@dataclass(slots=True)
+class Acting(Generic[Deps]):
+    """How an agent acts; made once for each agent."""
+
+    executor: Executor[Deps]
+    delegates: Delegates
+    policy: ErrorPolicy
+    business: type[BaseModel] | None = None
+    update: Update | None = None
+
+    async def act(self, context: RunContext[Deps], run: Run, work: RunCalls, now: Callable[[], int]) -> CallsHandled:
+        """Run a group of calls, at once what may overlap.
+
+        Args:
+            context: the run.
+            run: the same, as its state has it.
+            work: the calls.
+            now: the time, in milliseconds since the epoch.
+        """
+        share = sum(each.kind in ("run", "handoff") for each in work.calls)
+        with self._deadline(run, now):
+            if len(work.calls) == 1:
+                outcomes = [await self._outcome(context, run, work.calls[0], share)]
+            else:
+                async with asyncio.TaskGroup() as group:
+                    tasks = [group.create_task(self._outcome(context, run, each, share)) for each in work.calls]
+                outcomes = [task.result() for task in tasks]
+        fatal = self._fatal(outcomes)
+        business: JsonValue = UNCHANGED
+        if self.update is not None:
+            business, failed = self._updated(context, work.calls, outcomes)
+            fatal = fatal or failed
+        return CallsHandled(tuple(outcomes), now(), self._undoable(work.calls, outcomes), fatal, business)
+
+    async def compensate(self, context: RunContext[Deps], run: Run, work: Compensate, now: Callable[[], int]) -> Undone:
+        """Take a call back."""
+        undo = work.undo
+        result = await self.executor.compensate(
+            undo.call,
+            undo.result,
+            run_id=run.run_id,
+            deps=context.deps,
+            token=context.cancellation_token,
+            unsure=undo.unsure,
+        )
+        error = result.text if result is not None and result.is_error else ""
+        return Undone(undo.call.id, now(), error)
+
+    async def _outcome(self, context: RunContext[Deps], run: Run, pending: Pending, share: int) -> ToolResult | Waits:
+        call = pending.call
+        if pending.refused:
+            return ToolResult.error(call, ErrorCode.DENIED, pending.refused)
+        match pending.kind:
+            case "tool":
+                return await self._run_tool(context, run, pending)
+            case "question":
+                return await self._ask_person(context, run, call)
+            case _:
+                return await self._start_run(context, run, pending, share)
+
+    async def _run_tool(self, context: RunContext[Deps], run: Run, pending: Pending) -> ToolResult | Waits:
+        outcome = await self.executor.run(
+            pending.call,
+            run_id=run.run_id,
+            deps=context.deps,
+            token=context.cancellation_token,
+            decided=Decision.read(pending.decided),
+            unsure=pending.unsure,
+        )
+        if isinstance(outcome, NeedsApproval):
+            asked: JsonValue = {"tool": outcome.call.name, "arguments": dict(outcome.arguments)}
+            return Waits(pending.call.id, "approval", asked)
+        return outcome
+
+    async def _ask_person(self, context: RunContext[Deps], run: Run, call: ToolCall) -> ToolResult | Waits:
+        if why := unheard(call):
+            return ToolResult.error(call, ErrorCode.INVALID_ARGUMENTS, why)
+        question = Question(run_id=run.run_id, call_id=call.id, question=said_in(call))
+        topic = TopicId(f"{context.agent.type}.questions", run.run_id)
+        await context.runtime.publish_message(question, topic, sender=context.agent)
+        return Waits(call.id, "question", question.question)
+
+    async def _start_run(self, context: RunContext[Deps], run: Run, pending: Pending, share: int) -> ToolResult | Waits:
+        """Tell another agent to begin; it tells us when it has ended."""
+        call, delegate = pending.call, self.delegates.find(pending.call.name)
+        if delegate is None:
+            return ToolResult.error(call, ErrorCode.UNKNOWN_TOOL, f"there is no agent behind {call.name!r} any more")
+        if why := unheard(call):
+            return ToolResult.error(call, ErrorCode.INVALID_ARGUMENTS, why)
+        limits = run.limits.share(run.steps, run.usage, share)
+        if limits is None:
+            return ToolResult.error(call, ErrorCode.DENIED, "what is left of the budget is too little for another run")
+        path = (*run.job.path, str(context.agent))
+        agent = child_agent(delegate, context.agent, path, run.run_id, call.id)
+        run_id = child_run_id(agent, run.run_id, call.id)
+        job = run.job
+        start = StartRun(
+            run_id=run_id,
+            task=Task(content=said_in(call), source=context.agent.type, deps_key=job.deps_key, limits=limits),
+            deadline=run.deadline,
+            path=path,
+            parent=Parent(str(context.agent), run.run_id, call.id),
+        )
+        try:
+            await tell(context.runtime, start, agent)
+        except (Undeliverable, StagebellError) as error:
+            return ToolResult.error(call, ErrorCode.TRANSIENT, str(error))
+        return Waits(call.id, "run", {"agent": str(agent), "run_id": run_id})
+
+    def _deadline(self, run: Run, now: Callable[[], int]) -> AbstractContextManager[None]:
+        """What tools see of the time that is left, and what they send, ends with the run's."""
+        return nullcontext() if run.deadline is None else deadline((run.deadline - now()) / 1000)
+
+    def _fatal(self, outcomes: Sequence[ToolResult | Waits]) -> str:
+        for outcome in outcomes:
+            if isinstance(outcome, ToolResult) and self.policy.ends_run(outcome.code):
+                return f"{outcome.tool_name} ({outcome.code}): {outcome.text}"
+        return ""
+
+    def _undoable(self, calls: Sequence[Pending], outcomes: Sequence[ToolResult | Waits]) -> tuple[Undo, ...]:
+        found: list[Undo] = []
+        for pending, outcome in zip(calls, outcomes, strict=True):
+            if pending.kind != "tool" or isinstance(outcome, Waits) or outcome.is_error:
+                continue
+            tool = self.executor.tools.find(pending.call.name)
+            if tool is not None and tool.declares.compensate is not None:
+                found.append(Undo(_as_made(pending), outcome))
+        return tuple(found)
+
+    def _updated(
+        self, context: RunContext[Deps], calls: Sequence[Pending], outcomes: Sequence[ToolResult | Waits]
+    ) -> tuple[JsonValue, str]:
+        """The business section after these results; or why it cannot be had."""
+        assert self.update is not None
+        business, changed = context.business, False
+        try:
+            for pending, outcome in zip(calls, outcomes, strict=True):
+                if isinstance(outcome, ToolResult):
+                    business, changed = self.update(business, pending.call, outcome), True
+            if not changed:
+                return UNCHANGED, ""
+            data = as_json(business, "business")
+            read_business(self.business, data)
+        except Exception as error:
+            said = shorten(str(error)) if not isinstance(error, ValidationError) else shorten(repr(error))
+            return UNCHANGED, f"the business section could not be updated: {type(error).__name__}: {said}"
+        return data, ""
+
+
+async def tell(runtime: Any, message: BaseModel, to: AgentId) -> None:
+    """Send a message to one agent, for which nobody waits; inside a turn it leaves with the commit.
+
+    Raises:
+        TypeError: the runtime cannot do that.
+        Undeliverable: the type of the agent is not known.
+    """
+    if not hasattr(runtime, "schedule"):
+        raise TypeError(f"{type(runtime).__name__} has no schedule(): run these agents on a runtime of stagebell")
+    await cast(Timers, runtime).schedule(message, to, delay=0)
+
+
+def _as_made(pending: Pending) -> ToolCall:
+    """The call, with the arguments that it was made with."""
+    decided = Decision.read(pending.decided)
+    if decided is None or decided.arguments is None:
+        return pending.call
+    return pending.call.model_copy(update={"arguments": json.dumps(dict(decided.arguments))})
