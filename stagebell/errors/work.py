@@ -69,9 +69,7 @@ class UnknownRun(StagebellError, LookupError):
 
     def __init__(self, run_id: str, why: str = "") -> None:
         reason = f": {why}" if why else ""
-        super().__init__(
-            f"no run {run_id!r} is known{reason}. The id of a run is <agent type>/<conversation>#<number>"
-        )
+        super().__init__(f"no run {run_id!r} is known{reason}. The id of a run is <agent type>/<conversation>#<number>")
         self.run_id = run_id
         self.why = why
 
