@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,6 +23,7 @@ Op = list[Any]
 ["answer", handle, reply]           give a deferred reply
 ["sleep", seconds]
 ["raise"]
+["stumble", times]                  raise when it comes here so many times at first
 """
 
 NEWS = "news"
@@ -32,6 +34,10 @@ class Work(BaseModel):
 
     label: str
     program: list[Any]
+
+
+STUMBLES: Counter[str] = Counter()
+"""How often each message has stumbled in this schedule."""
 
 
 class Poison(Exception):
@@ -76,6 +82,11 @@ class Porter(RoutedAgent):
                     await DeferredReply(handle).answer(reply)
                 case ["sleep", seconds]:
                     await asyncio.sleep(seconds)
+                case ["stumble", times] if STUMBLES[message.label] < times:
+                    STUMBLES[message.label] += 1
+                    raise Poison(message.label)
+                case ["stumble", _]:
+                    pass
                 case ["raise"]:
                     raise Poison(message.label)
                 case _:

@@ -25,10 +25,11 @@ from stagebell import Publisher, RedisRuntime
 from stagebell.errors import OutcomeUnknown, RuntimeNotRunning, ServerUnavailable, SubscriptionError
 from stagebell.messages import ids
 from tests.simulation import checker
-from tests.simulation.agents import NEWS, Poison, Work
+from tests.simulation.agents import NEWS, STUMBLES, Poison, Work
+from tests.simulation.expected import expect
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.network import Command, Line, Network, Weather
-from tests.simulation.programs import Root, expect, make_roots
+from tests.simulation.programs import Root, make_roots
 from tests.simulation.store import Store
 from tests.simulation.workers import NAMESPACE, URL, make_worker
 
@@ -317,6 +318,7 @@ class Schedule:
     def run(self) -> Outcome:
         """From the start to the verdict."""
         self.store.reset()
+        STUMBLES.clear()
         self.store.commands = 0
         with self._seeded(), self.loop.world():
             self._run()

@@ -49,6 +49,10 @@ class Holding:
             held = self._agents[agent] = Held()
         return held
 
+    def ids(self) -> list[str]:
+        """All entries that are held back, but for the heads."""
+        return [entry_id for held in self._agents.values() for entry_id in held.ids]
+
     def has(self, entry_id: str) -> bool:
         """True for an entry that is held back."""
         return any(entry_id in held.ids for held in self._agents.values())

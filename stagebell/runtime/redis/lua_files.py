@@ -12,6 +12,7 @@ _LUA = files("stagebell.runtime.redis") / "lua"
 
 NAMES = (
     "acquire",
+    "absent",
     "beat",
     "begin",
     "break_hold",

@@ -28,6 +28,7 @@ from stagebell.runtime.redis.keys import LeasedKeys
 from stagebell.runtime.redis.link import Link
 from stagebell.runtime.redis.lookahead import EntryId, LookAhead, after, is_call, may_be_call, parse_entry_id
 from stagebell.runtime.redis.parked import Incoming, Parked
+from stagebell.runtime.redis.phantoms import Phantoms
 from stagebell.runtime.redis.requests import Turn
 from stagebell.runtime.redis.results import InboxEntry
 
@@ -101,6 +102,7 @@ class Partition:
         self._reading = False
         self.generation = 0  # grows when what is being read is not wanted any more
         self._ahead = LookAhead(self, link)
+        self._phantoms = Phantoms(self, link)
         self.holding = Holding()
 
     @property
@@ -290,11 +292,14 @@ class Partition:
         """Compare with the server: read what a lost bell did not tell, and notice what came back from the dead.
 
         An entry that is in the inbox and neither in memory nor new was consumed once: the server lost writes, and
-        nothing in memory can be trusted.
+        nothing in memory can be trusted. Counts that agree may hide such a one behind one that the server has lost.
         """
         length: int = await self._link.ask("XLEN", self.keys.inbox)
         known = len(self.pending) + self.holding.entries
-        if length == known or not self.owned or self.draining:
+        if not self.owned or self.draining:
+            return
+        if length == known:
+            self._phantoms.look()
             return
         if length > known:
             self._link.run(lambda scripts: scripts.read(self.keys.inbox, "-", self.credit), self._compare)

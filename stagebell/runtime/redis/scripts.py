@@ -126,6 +126,11 @@ class Scripts(TurnScripts, TimerScripts):
         """Up to `count` entries of an inbox, from `start` on ("-": from the first; "(id": after that one)."""
         return self.run(results.read_inbox, "XRANGE", inbox, start, "+", "COUNT", count)
 
+    def absent(self, inbox: str, entries: Sequence[tuple[str, str]]) -> asyncio.Future[list[bytes]]:
+        """The ids of those entries (id, turn id; "": any) that the inbox does not hold."""
+        values = [part for entry in entries for part in entry]
+        return self.run(as_is, "EVALSHA", SHA["absent"], 1, inbox, *values)
+
     def state(self, key: str) -> asyncio.Future[tuple[int, bytes]]:
         """Version and data of an agent's stored state."""
         return self.run(results.read_state, "HMGET", key, "v", "d")

@@ -30,7 +30,7 @@ REPLY = ReplyTo("journal", "reply_key", "reply_own", "reply_field", "reply_turn"
 
 FLAGS = {
     **dict.fromkeys(("send", "schedule"), "#!lua"),
-    **dict.fromkeys(("idle", "due", "upcoming"), "#!lua flags=no-writes"),
+    **dict.fromkeys(("absent", "idle", "due", "upcoming"), "#!lua flags=no-writes"),
 }
 
 # Each text argument is given its own name, so that a text in a wrong place is seen.
@@ -72,6 +72,7 @@ REQUESTS: dict[str, Callable[[Scripts], Any]] = {
     "end_call": lambda s: s.end_call(
         A, turn_id="turn_id", why="cancel", entry_id="entry_id", caller=TURN, k="k", failure=b"failure"
     ),
+    "absent": lambda s: s.absent(A.inbox, [("entry_id", "turn_id")]),
     "idle": lambda s: s.idle([A.inbox]),
     "fanout": lambda s: s.fanout(
         EventsKeys("headers"), token="tok", entry_id="entry_id", deliveries=[OUT], dead_letter="reason", after="after"

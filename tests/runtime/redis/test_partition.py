@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from autogen_core import AgentId
@@ -114,6 +115,44 @@ async def test_a_message_that_was_consumed_and_is_back_makes_all_be_read_again(
     await reading.partition.audit()
     await reading.has_handed_on("one", "two", "one", "two")
     assert reading.forgotten == ["two"]
+
+
+@pytest.mark.parametrize("place", ["1-0", "2-0"])
+async def test_an_entry_that_took_the_place_of_a_lost_one_is_read(
+    server: Server, namespace: str, link: Link, place: str
+) -> None:
+    """I13: a server that went back gives ids out again, and counts alone do not tell."""
+    reading = Reading(server, link, namespace)
+    for id, turn in (("0-5", "one"), ("2-0", "two")):
+        reading.server.xadd(reading.keys.inbox, {"m": turn, "a": "reader/x", "e": "{}"}, id=id)
+    reading.partition.read()
+    await reading.has_handed_on("one", "two")
+    reading.server.delete(reading.keys.inbox)
+    for id, turn in (("0-5", "one"), (place, "three")):
+        reading.server.xadd(reading.keys.inbox, {"m": turn, "a": "reader/x", "e": "{}"}, id=id)
+    for _ in range(3):
+        await reading.partition.audit()
+    await reading.has_handed_on("one", "two", "one", "three")
+    assert reading.forgotten == ["one", "two"]
+
+
+async def test_entries_are_compared_less_and_less_often(server: Server, namespace: str, link: Link) -> None:
+    reading = Reading(server, link, namespace)
+    reading.add("one", "two")
+    reading.partition.read()
+    await reading.has_handed_on("one", "two")
+    await link.submit(lambda scripts: scripts.absent(reading.keys.inbox, []))  # from now on the server knows the script
+    before = times_compared(reading)
+    for _ in range(32):
+        await reading.partition.audit()
+    assert times_compared(reading) - before == 4  # after 2, 4, 8, 16
+    assert reading.forgotten == []
+
+
+def times_compared(reading: Reading) -> int:
+    """How often the server was asked for a script."""
+    stats: dict[str, Any] = reading.server.info("commandstats")
+    return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("evalsha", "eval"))
 
 
 async def test_a_bell_is_used_only_when_nothing_before_it_is_missing(

@@ -1,0 +1,147 @@
+"""What must come of the programs of a schedule: computed here, without the runtime."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from tests.simulation.agents import Op
+from tests.simulation.programs import Root, fails, stumbles
+
+ATTEMPTS = 3
+"""So often a published message is handled when its handler raises."""
+READERS = ("clerk", "reader")
+"""The types that subscribe to the news; `reader` from some moment on."""
+
+
+@dataclass
+class Expected:
+    """What must be true in the end."""
+
+    lines: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+    versions: Counter[str] = field(default_factory=Counter[str])
+    letters: Counter[str] = field(default_factory=Counter[str])
+    loose: Counter[str] = field(default_factory=Counter[str])
+    """How often turns of each label fail: of these, lines remain only in savepoints."""
+    failing_calls: set[str] = field(default_factory=set[str])
+    """Labels of calls of the client that fail: repeated without a caller they go to the dead letters."""
+    replies: dict[str, str] = field(default_factory=dict[str, str])
+    shaky: set[str] = field(default_factory=set[str])
+    """Labels of calls that may or may not fail, which is written down as if they had not."""
+    extra: Expected | None = None
+    """What may be there besides, since nobody can tell how many attempts there were."""
+
+    def more(self) -> Expected:
+        """What an attempt adds that may have been made, or not."""
+        self.extra = self.extra or Expected(shaky=self.shaky)
+        return self.extra
+
+    def at_most(self) -> Expected:
+        """All that may be there."""
+        most = Expected(Counter(self.lines), Counter(self.versions), Counter(self.letters), Counter(self.loose))
+        if self.extra is not None:
+            more = self.extra.at_most()
+            most.lines += more.lines
+            most.versions += more.versions
+            most.letters += more.letters
+            most.loose += more.loose
+        return most
+
+
+@dataclass
+class _Turn:
+    agent: str
+    saved: bool = False
+    above: _Turn | None = None
+
+
+def expect(roots: list[Root]) -> Expected:
+    """Work out what these messages do."""
+    expected = Expected()
+    for root in roots:
+        if root.how == "call":
+            reply = _call(expected, root.label, root.agent, root.program, None)
+            expected.replies[root.label] = reply
+            if not reply.startswith("ok"):
+                expected.failing_calls.add(root.label)
+        else:
+            _publish(expected, root.label, root.agent, root.program)
+    return expected
+
+
+def _publish(expected: Expected, label: str, agent: str, program: list[Op]) -> None:
+    attempts = ATTEMPTS if fails(program) else 1 + stumbles(program)
+    if not _turn(expected, label, agent, program, None, attempts=attempts):
+        expected.letters[label] += 1
+
+
+def _call(expected: Expected, label: str, agent: str, program: list[Op], above: _Turn | None) -> str:
+    return f"ok:{label}" if _turn(expected, label, agent, program, above) else f"raised:{label}"
+
+
+def _published(op: Op, agent: str) -> Op:
+    """What leaves with the commit: a deferred reply goes round by way of a helper."""
+    return ["publish", op[1], [["publish", agent, []]]] if op[0] == "defer" else op
+
+
+def _turn(
+    expected: Expected, label: str, agent: str, program: list[Op], above: _Turn | None, *, attempts: int = 1
+) -> bool:
+    """One turn; says whether its handler returned. Each attempt makes the calls again that ended in a failure."""
+    me = _Turn(agent, above=above)
+    sure = attempts if fails(program) else 1
+
+    def call(name: str, callee: str, work: list[Op]) -> str:
+        for _ in range(sure if fails(work) else 1):
+            reply = _call(expected, name, callee, work, me)
+        if stumbles(work):
+            expected.shaky.add(name)
+        again = attempts - sure if fails(work) else min(attempts - 1, stumbles(work))
+        for _ in range(again):
+            _call(expected.more(), name, callee, work, me)
+        return reply
+
+    lines, sent, good = [label], list[tuple[str, Op]](), True
+    for number, op in enumerate(program):
+        match op:
+            case ["publish" | "news" | "defer", *_]:
+                sent.append((f"{label}.{len(sent)}o", _published(op, agent)))
+            case ["call", callee, work]:
+                reply = call(f"{label}.{number}", callee, work)
+                lines.append(f"{label}#{number}={reply}")
+            case ["gather", calls]:
+                replies = [call(f"{label}.{number}.{branch}", *each) for branch, each in enumerate(calls)]
+                lines.append(f"{label}#{number}={' '.join(replies)}")
+            case ["raise"]:
+                good = False
+            case _:
+                pass
+    _end(expected, me, label, lines, good)
+    expected.loose[label] += attempts - sure
+    for output, op in sent if good else ():
+        for receiver in _receivers(op, agent):
+            _publish(expected, output, receiver, op[2])
+    return good
+
+
+def _end(expected: Expected, me: _Turn, label: str, lines: list[str], good: bool) -> None:
+    if me.agent.startswith("porter"):
+        return
+    if good:
+        expected.lines.update((me.agent, line) for line in lines)
+    else:
+        expected.loose[label] += 1
+    above = me.above
+    while above is not None and above.agent != me.agent:
+        above = above.above
+    if good or me.saved:
+        if above is None:
+            expected.versions[me.agent] += 1
+        else:
+            above.saved = True
+
+
+def _receivers(op: Op, sender: str) -> list[str]:
+    if op[0] == "publish":
+        return [op[1]]
+    return [agent for agent in (f"{type}/{op[1]}" for type in READERS) if agent != sender]
