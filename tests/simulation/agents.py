@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -44,6 +45,20 @@ class Poison(Exception):
     """What a handler raises on purpose."""
 
 
+class Run:
+    """Where a handler is in its program."""
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+        self.number = 0
+        self.later = False
+        self._outputs = itertools.count()
+
+    def output(self) -> str:
+        """The label of what it publishes next."""
+        return f"{self.label}.{next(self._outputs)}o"
+
+
 class Porter(RoutedAgent):
     """Carries programs out and remembers nothing."""
 
@@ -57,41 +72,57 @@ class Porter(RoutedAgent):
     async def on_work(self, message: Work, ctx: MessageContext) -> str | None:
         """Carry out the program."""
         self.note(message.label)
-        outputs = 0
-        for number, op in enumerate(message.program):
-            match op:
-                case ["publish", agent, program]:
-                    await self._publish(TopicId(*agent.split("/")), f"{message.label}.{outputs}o", program)
-                    outputs += 1
-                case ["news", key, program]:
-                    await self._publish(TopicId(NEWS, key), f"{message.label}.{outputs}o", program)
-                    outputs += 1
-                case ["call", agent, program]:
-                    reply = await self._call(agent, f"{message.label}.{number}", program)
-                    self.note(f"{message.label}#{number}={reply}")
-                case ["gather", calls]:
-                    labels = [f"{message.label}.{number}.{branch}" for branch in range(len(calls))]
-                    pairs = zip(labels, calls, strict=True)
-                    replies = await asyncio.gather(*(self._call(agent, label, work) for label, (agent, work) in pairs))
-                    self.note(f"{message.label}#{number}={' '.join(replies)}")
-                case ["defer", agent]:
-                    back = ["publish", str(self.id), [["answer", str(defer_reply()), f"ok:{message.label}"]]]
-                    await self._publish(TopicId(*agent.split("/")), f"{message.label}.{outputs}o", [back])
-                    return None
-                case ["answer", handle, reply]:
-                    await DeferredReply(handle).answer(reply)
-                case ["sleep", seconds]:
-                    await asyncio.sleep(seconds)
-                case ["stumble", times] if STUMBLES[message.label] < times:
-                    STUMBLES[message.label] += 1
-                    raise Poison(message.label)
-                case ["stumble", _]:
-                    pass
-                case ["raise"]:
-                    raise Poison(message.label)
-                case _:
-                    raise AssertionError(op)
+        run = Run(message.label)
+        for number, (name, *rest) in enumerate(message.program):
+            run.number = number
+            await getattr(self, f"do_{name}")(run, *rest)
+            if run.later:
+                return None
         return f"ok:{message.label}"
+
+    async def do_publish(self, run: Run, agent: str, program: list[Op]) -> None:
+        """Publish."""
+        await self._publish(TopicId(*agent.split("/")), run.output(), program)
+
+    async def do_news(self, run: Run, key: str, program: list[Op]) -> None:
+        """Publish to all subscribers."""
+        await self._publish(TopicId(NEWS, key), run.output(), program)
+
+    async def do_call(self, run: Run, agent: str, program: list[Op]) -> None:
+        """Call, and note the reply."""
+        reply = await self._call(agent, f"{run.label}.{run.number}", program)
+        self.note(f"{run.label}#{run.number}={reply}")
+
+    async def do_gather(self, run: Run, calls: list[tuple[str, list[Op]]]) -> None:
+        """Call several at once, and note the replies."""
+        labels = [f"{run.label}.{run.number}.{branch}" for branch in range(len(calls))]
+        pairs = zip(labels, calls, strict=True)
+        replies = await asyncio.gather(*(self._call(agent, label, work) for label, (agent, work) in pairs))
+        self.note(f"{run.label}#{run.number}={' '.join(replies)}")
+
+    async def do_defer(self, run: Run, agent: str) -> None:
+        """Let another agent send the handle back, and answer then."""
+        back = ["publish", str(self.id), [["answer", str(defer_reply()), f"ok:{run.label}"]]]
+        await self._publish(TopicId(*agent.split("/")), run.output(), [back])
+        run.later = True
+
+    async def do_answer(self, run: Run, handle: str, reply: str) -> None:
+        """Give a deferred reply."""
+        await DeferredReply(handle).answer(reply)
+
+    async def do_sleep(self, run: Run, seconds: float) -> None:
+        """Sleep."""
+        await asyncio.sleep(seconds)
+
+    async def do_raise(self, run: Run) -> None:
+        """Fail."""
+        raise Poison(run.label)
+
+    async def do_stumble(self, run: Run, times: int) -> None:
+        """Fail at first."""
+        if STUMBLES[run.label] < times:
+            STUMBLES[run.label] += 1
+            raise Poison(run.label)
 
     async def _publish(self, topic: TopicId, label: str, program: list[Op]) -> None:
         await self.publish_message(Work(label=label, program=program), topic)

@@ -53,6 +53,8 @@ class _Turn:
     agent: str
     saved: bool = False
     above: _Turn | None = None
+    attempts: int = 1
+    sure: int = 1
 
 
 def expect(roots: list[Root]) -> Expected:
@@ -88,40 +90,40 @@ def _turn(
     expected: Expected, label: str, agent: str, program: list[Op], above: _Turn | None, *, attempts: int = 1
 ) -> bool:
     """One turn; says whether its handler returned. Each attempt makes the calls again that ended in a failure."""
-    me = _Turn(agent, above=above)
-    sure = attempts if fails(program) else 1
-
-    def call(name: str, callee: str, work: list[Op]) -> str:
-        for _ in range(sure if fails(work) else 1):
-            reply = _call(expected, name, callee, work, me)
-        if stumbles(work):
-            expected.shaky.add(name)
-        again = attempts - sure if fails(work) else min(attempts - 1, stumbles(work))
-        for _ in range(again):
-            _call(expected.more(), name, callee, work, me)
-        return reply
-
-    lines, sent, good = [label], list[tuple[str, Op]](), True
+    me = _Turn(agent, above=above, attempts=attempts, sure=attempts if fails(program) else 1)
+    good = not fails(program)
+    lines, sent = [label], list[tuple[str, Op]]()
     for number, op in enumerate(program):
         match op:
             case ["publish" | "news" | "defer", *_]:
                 sent.append((f"{label}.{len(sent)}o", _published(op, agent)))
             case ["call", callee, work]:
-                reply = call(f"{label}.{number}", callee, work)
+                reply = _called(expected, f"{label}.{number}", callee, work, me)
                 lines.append(f"{label}#{number}={reply}")
             case ["gather", calls]:
-                replies = [call(f"{label}.{number}.{branch}", *each) for branch, each in enumerate(calls)]
+                names = [f"{label}.{number}.{branch}" for branch in range(len(calls))]
+                replies = [_called(expected, name, *each, me) for name, each in zip(names, calls, strict=True)]
                 lines.append(f"{label}#{number}={' '.join(replies)}")
-            case ["raise"]:
-                good = False
             case _:
                 pass
     _end(expected, me, label, lines, good)
-    expected.loose[label] += attempts - sure
+    expected.loose[label] += attempts - me.sure
     for output, op in sent if good else ():
         for receiver in _receivers(op, agent):
             _publish(expected, output, receiver, op[2])
     return good
+
+
+def _called(expected: Expected, name: str, callee: str, work: list[Op], me: _Turn) -> str:
+    """A call of a turn, as often as it is made for sure, and as often as it may be made besides."""
+    for _ in range(me.sure if fails(work) else 1):
+        reply = _call(expected, name, callee, work, me)
+    if stumbles(work):
+        expected.shaky.add(name)
+    again = me.attempts - me.sure if fails(work) else min(me.attempts - 1, stumbles(work))
+    for _ in range(again):
+        _call(expected.more(), name, callee, work, me)
+    return reply
 
 
 def _end(expected: Expected, me: _Turn, label: str, lines: list[str], good: bool) -> None:

@@ -95,7 +95,6 @@ _INPUT = {
     ),
     "commit-keeps-input": Mutation("commit", "redis.call('XDEL', KEYS[3], ARGV[3])", ""),
     "fail-keeps-input": Mutation("fail", "redis.call('XDEL', KEYS[3], ARGV[3])", ""),
-    "fanout-no-event": Mutation("fanout", "if not event then return {'GONE'} end", "event = event or {'', {}}"),
     "fanout-overfull": Mutation(
         "fanout",
         "if cap > 0 and redis.call('XLEN', inbox) >= cap then return {'BUSY', inbox} end",
@@ -104,9 +103,21 @@ _INPUT = {
     ),
     "fanout-overtakes": Mutation(
         "fanout",
-        "if ARGV[6] ~= '' and redis.call('XRANGE', KEYS[3], ARGV[6], ARGV[6])[1] then return {'BUSY', KEYS[3]} end",
+        "if ARGV[7] ~= '' and redis.call('XRANGE', KEYS[3], ARGV[7], ARGV[7])[1] then return {'BUSY', KEYS[3]} end",
         "",
         _EVENTS + "test_an_event_does_not_overtake_the_one_before_it",
+    ),
+    "fanout-no-event": Mutation(
+        "fanout",
+        "if not event then return {'GONE'} end\nif redis.sha1hex(table.concat(event[2], '\\0')) ~= ARGV[3] "
+        "then return {'GONE'} end",
+        "event = event or {'', {}}",
+    ),
+    "fanout-any-event": Mutation(
+        "fanout",
+        "if redis.sha1hex(table.concat(event[2], '\\0')) ~= ARGV[3] then return {'GONE'} end",
+        "",
+        _EVENTS + "test_a_refused_fan_out_changes_nothing",
     ),
     "fanout-keeps-event": Mutation("fanout", "redis.call('XDEL', KEYS[3], ARGV[2])", ""),
     "send-no-marker": Mutation("send", "if not id then\n", "if true then\n"),
@@ -163,7 +174,7 @@ _REGISTRY = {
     for script, n, seen_by in (
         ("send", 1, _SEND + "test_recipients_found_in_an_older_registry_are_refused"),
         ("commit", 17, ""),
-        ("fanout", 4, _EVENTS + "test_a_refused_fan_out_changes_nothing"),
+        ("fanout", 5, _EVENTS + "test_a_refused_fan_out_changes_nothing"),
         ("call", 8, _CALL + "test_a_callee_found_in_an_older_registry_is_refused"),
     )
 }

@@ -33,6 +33,7 @@ from stagebell.runtime.redis.ears import Fields
 from stagebell.runtime.redis.keys import LeasedKeys
 from stagebell.runtime.redis.requests import Delivery
 from stagebell.runtime.redis.results import FanoutReply
+from stagebell.runtime.redis.scripts import event_digest
 from stagebell.runtime.redis.services import Services
 from stagebell.runtime.redis.waiting_events import WaitingEvents
 
@@ -46,10 +47,11 @@ _MOST_TOPICS = 10_000
 class _Event:
     """An event, and the messages that it becomes, or why it becomes none."""
 
-    __slots__ = ("deliveries", "id", "inboxes", "reason")
+    __slots__ = ("deliveries", "digest", "id", "inboxes", "reason")
 
-    def __init__(self, id: str, becomes: list[Delivery] | str) -> None:
+    def __init__(self, id: str, digest: str, becomes: list[Delivery] | str) -> None:
         self.id = id
+        self.digest = digest
         self.reason = becomes if isinstance(becomes, str) else ""
         self.deliveries = [] if isinstance(becomes, str) else becomes
         self.inboxes = [delivery.keys.inbox for delivery in self.deliveries]
@@ -155,7 +157,7 @@ class EventsPartition:
         self.read()
 
     async def _hand_on_batch(self, entries: list[tuple[str, list[bytes]]]) -> None:
-        events = [_Event(id, await self._prepare(id, flat)) for id, flat in entries]
+        events = [_Event(id, event_digest(flat), await self._prepare(id, flat)) for id, flat in entries]
         while events:
             ready: list[_Event] = []
             for event in events:
@@ -200,7 +202,8 @@ class EventsPartition:
         try:
             return await self._ask(event, after, version)
         except ServerRefused as refused:
-            return await self._ask(_Event(event.id, f"the server refused to hand it on: {refused}"), "", version)
+            reason = f"the server refused to hand it on: {refused}"
+            return await self._ask(_Event(event.id, event.digest, reason), "", version)
 
     def _ask(self, event: _Event, after: str, version: int) -> asyncio.Future[FanoutReply]:
         if event.reason:
@@ -210,6 +213,7 @@ class EventsPartition:
                 self.keys,
                 token=self.token,
                 entry_id=event.id,
+                digest=event.digest,
                 deliveries=event.deliveries,
                 caps=[self._cap(delivery) for delivery in event.deliveries],
                 after=after,

@@ -15,6 +15,7 @@ scripts that answer with numbers as ServerRefused; in either case nothing has be
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -36,6 +37,11 @@ from stagebell.runtime.redis.results import (
 from stagebell.runtime.redis.script_calls import SHA, as_is, version_arg
 from stagebell.runtime.redis.timer_scripts import TimerScripts
 from stagebell.runtime.redis.turn_scripts import TurnScripts
+
+
+def event_digest(fields: Sequence[bytes]) -> str:
+    """Tells an event, by its names and values in turn, from any other."""
+    return hashlib.sha1(b"\0".join(fields), usedforsecurity=False).hexdigest()
 
 
 class Scripts(TurnScripts, TimerScripts):
@@ -212,6 +218,7 @@ class Scripts(TurnScripts, TimerScripts):
         *,
         token: str,
         entry_id: str,
+        digest: str,
         deliveries: Sequence[Delivery] = (),
         caps: Sequence[int] = (),
         after: str = "",
@@ -221,12 +228,13 @@ class Scripts(TurnScripts, TimerScripts):
         """Turn an outside event into messages (perhaps none), or set it aside with a reason.
 
         Arguments:
+            digest: of the event that was read, see `event_digest`; another one with its id is left alone.
             caps: for each message how long its inbox may be before it takes no more; 0, or nothing at all: no limit.
             after: the event that must have been handed on before this one.
         """
         names: list[Arg] = [events.own, events.hold, events.inbox, events.run, events.dlq, self.keys.reg]
         version = version_arg(registry_version)
-        values: list[Arg] = [*(token, entry_id, dead_letter, version, self.keys.bell_head, after)]
+        values: list[Arg] = [*(token, entry_id, digest, dead_letter, version, self.keys.bell_head, after)]
         for (keys, turn_id, agent, envelope), cap in zip(deliveries, caps or [0] * len(deliveries), strict=True):
             names += (keys.inbox, keys.own)
             values += (keys.tag, turn_id, agent, envelope, cap)

@@ -75,7 +75,13 @@ REQUESTS: dict[str, Callable[[Scripts], Any]] = {
     "absent": lambda s: s.absent(A.inbox, [("entry_id", "turn_id")]),
     "idle": lambda s: s.idle([A.inbox]),
     "fanout": lambda s: s.fanout(
-        EventsKeys("headers"), token="tok", entry_id="entry_id", deliveries=[OUT], dead_letter="reason", after="after"
+        EventsKeys("headers"),
+        token="tok",
+        entry_id="entry_id",
+        digest="digest",
+        deliveries=[OUT],
+        dead_letter="reason",
+        after="after",
     ),
     "ring": lambda s: s.ring(A, kind="kind", entry_id="entry_id", turn_id="turn_id", payload=b"payload"),
     "schedule": lambda s: s.schedule(A, timer="timer", nonce="nonce", when="when", message=b"message", now="now"),

@@ -11,6 +11,7 @@ from stagebell.errors import ServerRefused
 from stagebell.runtime.redis.keys import EventsKeys
 from stagebell.runtime.redis.requests import Delivery
 from stagebell.runtime.redis.results import Claim, FanoutReply, Grant, Registered
+from stagebell.runtime.redis.scripts import event_digest
 from tests.runtime.redis.world import World
 
 pytestmark = pytest.mark.integration
@@ -21,9 +22,11 @@ async def event(world: World) -> dict[str, Any]:
     events = EventsKeys(world.namespace)
     grant = await world.scripts.acquire(events, worker="w1", nonce="n", ttl_ms=60_000)
     assert isinstance(grant, Grant)
-    entry_id = world.client.xadd(events.inbox, {"type": "OrderPlaced", "topic": "orders/eu", "data": "{}"})
+    fields = {"type": "OrderPlaced", "topic": "orders/eu", "data": "{}"}
+    entry_id = world.client.xadd(events.inbox, fields).decode()
+    digest = event_digest([part.encode() for pair in fields.items() for part in pair])
     deliveries = [Delivery(world.a, "E1", "a/1", b"one"), Delivery(world.b, "E2", "b/1", b"two")]
-    return {"events": events, "token": grant.token, "entry_id": entry_id.decode(), "deliveries": deliveries}
+    return {"events": events, "token": grant.token, "entry_id": entry_id, "digest": digest, "deliveries": deliveries}
 
 
 async def test_an_event_reaches_each_subscriber_once(world: World) -> None:
@@ -57,6 +60,7 @@ async def test_an_event_that_cannot_be_read_is_set_aside(world: World) -> None:
     [
         ({"token": "0:w0:n"}, FanoutReply("FENCED")),
         ({"entry_id": "1-1"}, FanoutReply("GONE")),
+        ({"digest": event_digest([b"data", b"of another event"])}, FanoutReply("GONE")),
         ({"registry_version": 3}, FanoutReply("STALE_REGISTRY", "0")),
         ({"dead_letter": "a reason and recipients"}, FanoutReply("BADARGS")),
     ],

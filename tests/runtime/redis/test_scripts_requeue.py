@@ -7,6 +7,7 @@ import pytest
 from stagebell.runtime.redis.keys import EventsKeys
 from stagebell.runtime.redis.requests import Delivery, Turn
 from stagebell.runtime.redis.results import RequeueReply
+from stagebell.runtime.redis.scripts import event_digest
 from tests.runtime.redis.world import World
 
 pytestmark = pytest.mark.integration
@@ -61,7 +62,8 @@ async def test_an_event_comes_back_with_its_own_fields(world: World) -> None:
     fields = {"type": "Note", "topic": "t/a", "data": "{}", "reason": "of its own", "at": "noon"}
     entry = world.client.xadd(events.inbox, fields).decode()
     token = getattr(grant, "token", "")
-    await world.scripts.fanout(events, token=token, entry_id=entry, dead_letter="unknown type")
+    digest = event_digest([part.encode() for pair in fields.items() for part in pair])
+    await world.scripts.fanout(events, token=token, entry_id=entry, digest=digest, dead_letter="unknown type")
     (id, _) = world.entries(events.dlq)[0]
     reply = await world.scripts.requeue_event(events, id)
     assert world.entries(events.inbox) == [(reply.entry_id, fields)]
