@@ -12,6 +12,7 @@ from typing import assert_type
 
 from autogen_core.tools import Tool
 
+from stagebell.tools.agent import ToolAgent
 from stagebell.tools.context import ToolContext
 from stagebell.tools.tool import TypedTool, tool
 from stagebell.tools.toolset import Toolset
@@ -63,3 +64,10 @@ def tools_go_with_their_dependencies() -> None:
 def options_have_their_types(function: Callable[[], Awaitable[int]]) -> None:
     tool(function, timeout="1")  # type: ignore[call-overload]
     tool(function, effect="none")  # type: ignore[call-overload]
+
+
+def an_agent_has_tools_of_its_dependencies() -> None:
+    assert_type(ToolAgent("Tools.", [price, stock], deps=Shop()), ToolAgent[Shop])
+    assert_type(ToolAgent("Tools.", [price]), ToolAgent[None])
+    ToolAgent("Tools.", [price, balance], deps=Shop())  # type: ignore[list-item]
+    ToolAgent("Tools.", [stock])  # type: ignore[list-item]

@@ -12,6 +12,7 @@ from stagebell.runtime.ops import options
 from stagebell.runtime.ops.console import USAGE, CommandFailed, give, say_error, tell_failures
 from stagebell.runtime.ops.dead_letters_cli import letters
 from stagebell.runtime.ops.options import settings_from
+from stagebell.runtime.ops.tools_cli import tools
 
 if TYPE_CHECKING:
     from stagebell.runtime.ops.settings import Settings
@@ -190,6 +191,7 @@ def ps(
 
 
 app.add_typer(letters, name="dead-letters", help="Messages that were set aside.")
+app.add_typer(tools, name="tools", help="What the tools of agents declare.")
 state = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
 app.add_typer(state, name="state", help="What agents have stored.")
 

@@ -127,6 +127,10 @@ Limit = Annotated[
     int | None, _option(min=1, metavar="N", help="Try at most this many states of each agent type (all).")
 ]
 
+# -- tools audit
+
+Strict = Annotated[bool, _flag("--strict", help="Exit with 1 when a tool does not declare its effects.")]
+
 # -- dead-letters
 
 LetterId = Annotated[str, typer.Argument(metavar="ID", help="Id of the dead letter, as `list` shows it.")]
