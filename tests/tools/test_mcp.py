@@ -1,0 +1,55 @@
+"""The tools of an MCP server, by one line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from autogen_core import AgentId, FunctionCall
+from autogen_core.tool_agent import InvalidToolArgumentsException, ToolExecutionException
+
+from stagebell import LocalRuntime
+from stagebell.tools.agent import ToolAgent
+from stagebell.tools.mcp import mcp_tools
+
+pytestmark = pytest.mark.integration
+
+SERVER = [sys.executable, str(Path(__file__).with_name("mcp_server.py"))]
+
+
+async def ask(runtime: Any, **arguments: Any) -> Any:
+    call = FunctionCall(id="1", name="price", arguments=json.dumps(arguments))
+    return await asyncio.wait_for(runtime.send_message(call, AgentId("tools", "one")), 30)
+
+
+async def test_a_server_on_standard_input_and_output() -> None:
+    async with LocalRuntime() as runtime:
+        await ToolAgent.register(runtime, "tools", lambda: ToolAgent("Tools.", [mcp_tools(SERVER)], errors="raise"))
+        assert (await ask(runtime, item="tea", count=2)).content == "6"
+        with pytest.raises(ToolExecutionException, match="the moon is not for sale"):
+            await ask(runtime, item="moon")
+        with pytest.raises(InvalidToolArgumentsException, match="item missing"):
+            await ask(runtime)
+
+
+def test_a_server_is_a_url_or_a_command() -> None:
+    for server, kind in {
+        "https://example.com/mcp": "StreamableHttpServerParams",
+        "https://example.com/sse": "SseServerParams",
+        "uvx mcp-server-time --utc": "StdioServerParams",
+    }.items():
+        workbench: Any = mcp_tools(server)
+        assert type(workbench.server_params).__name__ == kind
+    assert workbench.server_params.args == ["mcp-server-time", "--utc"]
+    with pytest.raises(ValueError, match="a URL or a command"):
+        mcp_tools("")
+
+
+def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "autogen_ext.tools.mcp", None)
+    with pytest.raises(ImportError, match=r"stagebell\[mcp\]"):
+        mcp_tools("https://example.com/mcp")
