@@ -44,7 +44,7 @@ class ToolAgentOptions(TypedDict, total=False):
     patience: float
 
 
-@agent_options(concurrency="interleaved")  # the line below keeps the order
+@agent_options(concurrency="interleaved", stateless=True)  # its line of calls keeps the order
 class ToolAgent(RoutedAgent, Generic[DepsT]):
     """Runs tools for others: a `FunctionCall` is answered with a `FunctionExecutionResult`.
 

@@ -38,7 +38,7 @@ class Toolset(Generic[DepsT]):
         for each in tools:
             self.add(each)
 
-    def add(self, given: AnyTool[DepsT]) -> None:
+    def add(self, given: AnyTool[DepsT] | Tool) -> None:
         """Register one more. Raises ToolRefused when its name is taken, or it cannot be a tool."""
         if isinstance(given, Workbench):
             self._workbenches.append(given)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
+import threading
 from typing import Any
 
 import pytest
@@ -31,8 +31,10 @@ from stagebell.tools.agent import ToolAgent
 from stagebell.tools.context import ToolContext
 from stagebell.tools.lifecycle import Step, ToolEvent
 from stagebell.tools.tool import tool
+from tests.support.waiting import eventually
 
 TOOLS = AgentId("tools", "one")
+started = threading.Event()
 
 
 class Log:
@@ -41,16 +43,16 @@ class Log:
     def __init__(self) -> None:
         self.entries: list[str] = []
         self.keys: list[str] = []
-        self.open = 0
-        self.most = 0
+        self.meeting = asyncio.Event()
 
-    async def work(self, name: str, seconds: float = 0.0) -> str:
-        self.open += 1
-        self.most = max(self.most, self.open)
+    async def work(self, name: str, together: int = 1) -> str:
+        """Work, and end only when so many have begun."""
         self.entries.append(f"{name} begins")
-        await asyncio.sleep(seconds)
+        if len(self.entries) == together:
+            self.meeting.set()
+        await asyncio.wait_for(self.meeting.wait(), 10)
+        await asyncio.sleep(0)
         self.entries.append(f"{name} ends")
-        self.open -= 1
         return name
 
 
@@ -58,22 +60,22 @@ class Log:
 async def work(context: ToolContext[Log], name: str) -> str:
     """Work."""
     context.deps.keys.append(context.idempotency_key)
-    return await context.deps.work(name, 0.01)
+    return await context.deps.work(name)
 
 
 @tool(parallel_safe=True, effects="none")
 async def look(context: ToolContext[Log], name: str) -> str:
-    return await context.deps.work(name, 0.2)
+    return await context.deps.work(name, together=3)
 
 
 @tool(reads={"stock"}, effects="none")
 async def count(context: ToolContext[Log], name: str) -> str:
-    return await context.deps.work(name, 0.05)
+    return await context.deps.work(name, together=2)
 
 
 @tool(writes={"stock"}, effects="idempotent")
 async def take(context: ToolContext[Log], name: str) -> str:
-    return await context.deps.work(name, 0.05)
+    return await context.deps.work(name)
 
 
 @tool(effects="none")
@@ -87,6 +89,7 @@ async def broken() -> None:
 
 
 async def wait_for_ever() -> None:
+    started.set()
     await asyncio.Event().wait()
 
 
@@ -166,24 +169,23 @@ async def test_calls_run_one_after_the_other_in_order(runtime_with_tools: Any, l
 
 
 async def test_calls_that_may_overlap_do(runtime_with_tools: Any, log: Log) -> None:
-    started = time.monotonic()
     await asyncio.gather(*(send(runtime_with_tools, call("look", name=str(at))) for at in range(3)))
-    assert log.most == 3
-    assert time.monotonic() - started < 0.55
+    assert {entry.partition(" ")[2] for entry in log.entries[:3]} == {"begins"}
 
 
 async def test_calls_that_conflict_wait_for_each_other(runtime_with_tools: Any, log: Log) -> None:
     names = [("count", "a"), ("count", "b"), ("take", "c"), ("take", "d"), ("count", "e"), ("work", "f")]
     await asyncio.gather(*(send(runtime_with_tools, call(tool, name=name)) for tool, name in names))
-    assert {log.entries[0], log.entries[1]} == {"a begins", "b begins"}
+    assert set(log.entries[:2]) == {"a begins", "b begins"}
     assert log.entries[4:] == [f"{name} {what}" for name in "cdef" for what in ("begins", "ends")]
 
 
 async def test_cancelling_ends_the_tool_and_frees_the_line(runtime_with_tools: Any, log: Log) -> None:
+    started.clear()
     token = CancellationToken()
     waiting = asyncio.create_task(send(runtime_with_tools, call("wait_for_ever"), cancellation_token=token))
     behind = asyncio.create_task(send(runtime_with_tools, call("work", name="next")))
-    await asyncio.sleep(0.05)
+    await eventually(started.is_set)
     assert not behind.done()
     token.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -30,6 +30,7 @@ class AgentOptions:
         state_type: what they are called; empty for the name of the class.
         retry: how published messages are tried again; None: they are not.
         interrupted_by: classes of messages that end the turn which is open when they come.
+        stateless: agents of the class may leave memory although they save nothing.
     """
 
     concurrency: Concurrency = "serial"
@@ -39,6 +40,7 @@ class AgentOptions:
     state_type: str = ""
     retry: Retry | None = _SHORTLY
     interrupted_by: frozenset[type] = frozenset()
+    stateless: bool = False
 
 
 def agent_options(
@@ -50,6 +52,7 @@ def agent_options(
     state_type: str | None = None,
     retry: Retry | None = _SHORTLY,
     interrupted_by: tuple[type, ...] = (),
+    stateless: bool = False,
 ) -> Callable[[AgentClass], AgentClass]:
     """Class decorator that says how agents of the class are run.
 
@@ -66,28 +69,33 @@ def agent_options(
         interrupted_by: classes of messages, not those derived from them. One that comes while the agent has a turn
             open cancels that turn. Its caller gets `CancelledError`; a message that nobody waits for is gone. Then
             messages go on in their order. For serial agents that live in no particular process.
+        stateless: what agents of the class remember may be lost at any time, so on `RedisRuntime` they leave memory
+            when idle and move to other workers, although they have no `save_state`.
 
     Raises:
         ValueError: an option has a value that it cannot have.
     """
-    if concurrency not in get_args(Concurrency):
-        raise ValueError(f"concurrency must be one of {get_args(Concurrency)}, got {concurrency!r}")
-    if reentrancy not in get_args(Reentrancy):
-        raise ValueError(f"reentrancy must be one of {get_args(Reentrancy)}, got {reentrancy!r}")
-    check_version(state_version, "state_version")
     if state_type is not None and (not isinstance(cast(object, state_type), str) or not state_type.strip()):
         raise ValueError(f"state_type must be a name, got {state_type!r}")
-    if interrupted_by and (process_bound or concurrency != "serial"):
-        raise ValueError("interrupted_by is for agents with one turn at a time: serial ones, not bound to a process")
-    options = AgentOptions(
-        concurrency, reentrancy, process_bound, state_version, state_type or "", retry, frozenset(interrupted_by)
-    )
+    given = concurrency, reentrancy, process_bound, state_version, state_type or "", retry, frozenset(interrupted_by)
+    options = AgentOptions(*given, stateless)
+    _check(options)
 
     def decorate(cls: AgentClass) -> AgentClass:
         setattr(cls, _ATTRIBUTE, options)
         return cls
 
     return decorate
+
+
+def _check(options: AgentOptions) -> None:
+    if options.concurrency not in get_args(Concurrency):
+        raise ValueError(f"concurrency must be one of {get_args(Concurrency)}, got {options.concurrency!r}")
+    if options.reentrancy not in get_args(Reentrancy):
+        raise ValueError(f"reentrancy must be one of {get_args(Reentrancy)}, got {options.reentrancy!r}")
+    check_version(options.state_version, "state_version")
+    if options.interrupted_by and (options.process_bound or options.concurrency != "serial"):
+        raise ValueError("interrupted_by is for agents with one turn at a time: serial ones, not bound to a process")
 
 
 def options_of(cls: type[Any] | None) -> AgentOptions:

@@ -8,7 +8,7 @@ import logging
 import sys
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from autogen_core import AgentId
 from autogen_core.tool_agent import ToolAgent as PlainToolAgent
@@ -84,9 +84,16 @@ class Stage(LocalRuntime):
 def toolset_of(agent: Any) -> Toolset[Any] | None:
     """The tools of an agent of ours, or of AutoGen's `ToolAgent`; None for another."""
     if isinstance(agent, PlainToolAgent):
-        return Toolset[Any](agent.tools)
-    tools = getattr(agent, "toolset", None)
-    return tools if isinstance(tools, Toolset) else None
+        plain = Toolset[Any]()
+        for tool in agent.tools:
+            plain.add(tool)
+        return plain
+    tools: object = getattr(agent, "toolset", None)
+    return tools if _is_toolset(tools) else None
+
+
+def _is_toolset(found: object) -> TypeGuard[Toolset[Any]]:
+    return isinstance(found, Toolset)
 
 
 def run_audit(target: str, *, strict: bool, as_json: bool) -> int:

@@ -320,4 +320,4 @@ class Ownership:
 
 def _can_move(partition: Partition) -> bool:
     """True unless an agent of it is in memory that would lose what it remembers."""
-    return all(a.agent is None or stored_of(a).keeps for a in partition.agents.values())
+    return all(a.agent is None or stored_of(a).may_leave for a in partition.agents.values())

@@ -1,7 +1,8 @@
 """Which agents stay in memory. The state of an agent is stored with each of its turns, so an idle one can be dropped.
 
 An agent that saves state is passivated when it was idle for `passivate_after`, or when more than `max_agents_in_memory`
-are there and it was used the longest time ago. One that saves none is never passivated: it would forget.
+are there and it was used the longest time ago; so is one whose class declares that it is stateless. Another that saves
+none is never passivated: it would forget.
 
 Every way by which the instance of an agent leaves this process; each closes it once, when no turn of it is open
     - passivated (here)
@@ -14,7 +15,7 @@ Every way by which the instance of an agent leaves this process; each closes it 
 Agents bound to the process leave by the last one only. A process that is killed closes nothing.
 
 What holds at all times
-    - `_order` has the agents in memory that save state, those not used for the longest time in front, each with the
+    - `_order` has the agents in memory that may leave it, those not used for the longest time in front, each with the
       time of its last use.
     - Only an agent that is idle, with its last commit answered, is passivated. Nothing is kept of one that has left;
       while it is being closed, or a turn that lost its ground has not ended, it is in `_shells`.
@@ -48,7 +49,7 @@ class Passivation:
         self._now = asyncio.get_running_loop().time()  # as of the last look: precise enough, and costs a turn nothing
 
     def used(self, activation: Activation) -> None:
-        """A turn of an agent that saves state begins."""
+        """A turn of an agent that may leave memory begins."""
         self._order[activation] = self._now
         self._order.move_to_end(activation)
 

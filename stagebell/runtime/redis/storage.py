@@ -10,7 +10,7 @@ from autogen_core import Agent, AgentId, BaseAgent
 
 from stagebell.runtime.engine.activation import Activation
 from stagebell.runtime.engine.migrations import StateForm, state_form
-from stagebell.runtime.engine.options import saves_state
+from stagebell.runtime.engine.options import options_of, saves_state
 from stagebell.runtime.redis.wire import decode_state, register_replies
 
 if TYPE_CHECKING:
@@ -24,14 +24,15 @@ _BARE_ATTRIBUTES = frozenset({"_id", "_runtime", "_description", "_handlers"})
 class Stored:
     """What is known of an agent's stored state.
 
-    `version` counts the root commits sent, `data` is the state as last sent, `form` is how the agent's class writes it
-    (known of every agent that was loaded).
+    `keeps`: it has one; `may_leave`: the agent may leave memory. `version` counts the root commits sent, `data` is the
+    state as last sent, `form` is how the agent's class writes it (known of every agent that was loaded).
     """
 
-    __slots__ = ("_under_way", "_waiters", "data", "form", "keeps", "version")
+    __slots__ = ("_under_way", "_waiters", "data", "form", "keeps", "may_leave", "version")
 
-    def __init__(self, keeps: bool, form: StateForm | None) -> None:
+    def __init__(self, keeps: bool, form: StateForm | None, *, stateless: bool = False) -> None:
         self.keeps = keeps
+        self.may_leave = keeps or stateless
         self.form = form
         self.version = 0
         self.data = b""
@@ -71,7 +72,7 @@ def stored_of(activation: Activation) -> Stored:
     if not isinstance(activation.stored, Stored):
         cls = activation.hosted.agent_class if activation.agent is None else type(activation.agent)
         keeps = cls is not None and saves_state(cls) and not activation.hosted.process_bound
-        activation.stored = Stored(keeps, activation.hosted.state_form)
+        activation.stored = Stored(keeps, activation.hosted.state_form, stateless=options_of(cls).stateless)
     return activation.stored
 
 
@@ -96,10 +97,12 @@ class DurableStorage:
         assert agent is not None
         keeps = saves_state(type(agent))
         form = self._known.get(type(agent)) or await self._meet(activation.id, agent, keeps=keeps)
-        activation.stored = stored = Stored(keeps, form)
-        if not stored.keeps:
+        stateless = options_of(type(agent)).stateless
+        activation.stored = stored = Stored(keeps, form, stateless=stateless)
+        if stored.may_leave:
+            self._services.passivation.loaded(activation)
+        if not keeps:
             return
-        self._services.passivation.loaded(activation)
         place = self._services.directory.place(activation.id)
         assert place is not None
         key = place.state(activation.id.key)
@@ -114,10 +117,14 @@ class DurableStorage:
         register_replies(self._services.wire.registry, type(agent))
         if keeps:
             self._services.wire.encode_state(id, form, await agent.save_state())
-        elif isinstance(agent, BaseAgent) and vars(agent).keys() - _BARE_ATTRIBUTES:
+        elif isinstance(agent, BaseAgent) and not options_of(type(agent)).stateless and _remembers(agent):
             logger.warning(
                 "%s has attributes but no save_state of its own: what its agents remember ends with this worker",
                 type(agent).__name__,
             )
         self._known[type(agent)] = form
         return form
+
+
+def _remembers(agent: BaseAgent) -> bool:
+    return bool(vars(agent).keys() - _BARE_ATTRIBUTES)

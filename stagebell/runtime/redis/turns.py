@@ -127,6 +127,7 @@ class DurableTurn(RetriedTurn):
         self._stored = stored = stored_of(turn.activation)
         if stored.keeps:
             self._version = stored.version
+        if stored.may_leave:
             self._services.passivation.used(turn.activation)
         if self.abandoned:  # while the agent was made; the next turn must not find what a handler would leave in it
             self._forget_agent()

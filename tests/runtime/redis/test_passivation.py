@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from autogen_core import AgentId, AgentInstantiationContext, MessageContext, RoutedAgent, message_handler
 
-from stagebell import RedisRuntime
+from stagebell import RedisRuntime, agent_options
 from stagebell.runtime.engine.snapshots import save_live
 from tests.support.agents import Answer, Ask, Doing, echo, host
 from tests.support.servers import Server
@@ -134,6 +134,37 @@ async def test_an_agent_that_saves_no_state_stays(server: Server, namespace: str
         await eventually(lambda: office.closed() == [("a", 1), ("b", 1)], within=5)
         assert await runtime.try_get_underlying_agent_instance(AgentId("forgetful", "a"), Doing) is first
         assert not first.closed
+
+
+@agent_options(concurrency="interleaved", stateless=True)
+class Passing(RoutedAgent):
+    """Remembers nothing that matters."""
+
+    def __init__(self, made: list[Passing]) -> None:
+        super().__init__("passes on")
+        self.closed = 0
+        made.append(self)
+
+    @message_handler
+    async def on_ask(self, message: Ask, ctx: MessageContext) -> int:
+        return self.closed
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+async def test_a_stateless_agent_leaves_and_moves_and_nobody_is_warned(
+    server: Server, namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    made: list[Passing] = []
+    options: dict[str, Any] = {"namespace": namespace, "passivate_after": 0.1}
+    async with RedisRuntime(server.url, **options) as runtime:
+        await Passing.register(runtime, "passing", lambda: Passing(made))
+        for _ in range(2):
+            assert await runtime.send_message(Ask(), AgentId("passing", "a")) == 0
+            await eventually(lambda: [each.closed for each in made] == [1] * len(made), within=5)
+    assert len(made) == 2
+    assert "save_state" not in caplog.text
 
 
 async def test_a_busy_agent_stays_and_leaves_later(server: Server, namespace: str, office: Office) -> None:
