@@ -26,6 +26,8 @@
     │   ├── BusinessError     the rules of the business forbid it
     │   ├── TransientError    it may go well another time, and nothing has happened yet
     │   └── FatalToolError    the run cannot go on
+    ├── UnknownApproval       (also LookupError)              nobody has asked for it, or it is over for long
+    ├── AlreadyDecided        somebody has decided on it before
     ├── SnapshotConflict      a conversation was saved by somebody else meanwhile
     ├── SnapshotBroken        (also ValueError)               a stored conversation cannot be read
     ├── UnknownRun            (also LookupError)              no run of this id in its conversation
@@ -71,6 +73,7 @@ from stagebell.errors.messages import (
     UnregisteredType,
 )
 from stagebell.errors.work import (
+    AlreadyDecided,
     BusinessError,
     Denied,
     FatalToolError,
@@ -82,11 +85,13 @@ from stagebell.errors.work import (
     ToolError,
     ToolRefused,
     TransientError,
+    UnknownApproval,
     UnknownRun,
 )
 
 __all__ = [
     "AlreadyAnswered",
+    "AlreadyDecided",
     "AlreadyRegistered",
     "BusinessError",
     "Busy",
@@ -128,6 +133,7 @@ __all__ = [
     "TypeConflict",
     "Undeliverable",
     "UnknownAgentType",
+    "UnknownApproval",
     "UnknownDeadLetter",
     "UnknownRun",
     "UnknownVersion",

@@ -1,4 +1,4 @@
-"""Errors of tools, and of the conversations of agents that use them."""
+"""Errors of tools, of approvals, and of the conversations of agents that use them."""
 
 from __future__ import annotations
 
@@ -36,6 +36,25 @@ class TransientError(ToolError):
 
 class FatalToolError(ToolError):
     """The run cannot go on."""
+
+
+class UnknownApproval(StagebellError, LookupError):
+    """Nobody has asked for this approval, or it is over for long."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"no approval {id!r} is waited for: list those that are, perhaps it was decided long ago")
+        self.id = id
+
+
+class AlreadyDecided(StagebellError):
+    """Somebody has decided on this approval before: `verdict` says how, `by` who."""
+
+    def __init__(self, id: str, verdict: str, by: str) -> None:
+        who = f", by {by}" if by else ""
+        super().__init__(f"approval {id!r} was decided before ({verdict}{who}): this changes nothing")
+        self.id = id
+        self.verdict = verdict
+        self.by = by
 
 
 class SnapshotConflict(StagebellError):

@@ -34,6 +34,7 @@ _alias: Callable[[str, Any], Any] = TypeAliasType
 _UNIONS = (Union, UnionType)
 _NOT_DESCRIBED = (PydanticUserError, TypeError, ValueError, NameError)
 _NAMED_SCHEMAS = ("properties", "patternProperties", "$defs", "dependentSchemas")
+_OWN = ("stagebell.messages.", "stagebell.tools.", "stagebell.agents.")  # modules whose classes are not the user's
 _PLAIN_VALUES = ("default", "const", "enum", "examples")
 
 
@@ -60,11 +61,14 @@ def of_class(cls: type[Any], name: str | None = None) -> WireType:
 
     Args:
         cls: pydantic model, dataclass, protobuf class, or any class pydantic can describe.
-        name: wire name; the class name (protobuf: full name) unless given.
+        name: wire name; unless given the class name (protobuf: full name; messages of this package: `stagebell.` and
+            the class name).
 
     Raises:
         UnregisteredType: nothing is known that can write it.
     """
+    if name is None and cls.__module__.startswith(_OWN):
+        name = f"stagebell.{cls.__name__}"  # which no message of a user has
     try:
         if issubclass(cls, BaseModel):
             return _of_model(cls, name or cls.__name__)
@@ -108,7 +112,7 @@ def of_serializer(serializer: MessageSerializer[Any]) -> WireType:
     cls = _serialized_class(serializer)
     if cls is not None and type(serializer).__module__ == MessageSerializer.__module__:
         try:
-            return of_class(cls, serializer.type_name)
+            return of_class(cls, None if serializer.type_name == cls.__name__ else serializer.type_name)
         except UnregisteredType:
             return _of_known(cls, None, serializer)
     entry = _of_known(cls, None, serializer)

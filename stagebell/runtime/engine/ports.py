@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -144,4 +144,15 @@ class Timers(Protocol):
 
     async def cancel_timer(self, id: str) -> bool:
         """Let it come no more; see `Timer.cancel`."""
+        ...
+
+
+class SavedStates(Protocol):
+    """The states of agents without their agents; both runtimes can tell them, and `Publisher` too."""
+
+    async def saved_states(self, agent_type: str) -> Mapping[str, Mapping[str, Any]]:
+        """The states of all agents of a type, by their keys, as they were stored last; no worker is needed.
+
+        In `LocalRuntime`, which stores none, those of the agents in memory.
+        """
         ...

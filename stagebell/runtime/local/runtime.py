@@ -281,6 +281,11 @@ class LocalRuntime(LocalTimers):
         """The state of every agent in memory, as `{"type/key": state}`."""
         return await save_live(self._catalog)
 
+    async def saved_states(self, agent_type: str) -> Mapping[str, Mapping[str, Any]]:
+        """The states of the agents of one type that are in memory, by their keys."""
+        live = list(self._catalog.live_agents())
+        return {at.id.key: await state_of(agent) for at, agent in live if at.id.type == agent_type}
+
     async def load_state(self, state: Mapping[str, Any]) -> None:
         """Load what `save_state` gave, of any runtime; agents whose type is not registered here are left out.
 

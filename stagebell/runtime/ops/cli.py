@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from stagebell.runtime.ops import options
+from stagebell.runtime.ops.approvals_cli import approvals
 from stagebell.runtime.ops.console import USAGE, CommandFailed, give, say_error, tell_failures
 from stagebell.runtime.ops.dead_letters_cli import letters
 from stagebell.runtime.ops.options import settings_from
@@ -190,6 +191,7 @@ def ps(
         run_ps(settings, every_partition=every, as_json=json)
 
 
+app.add_typer(approvals, name="approvals", help="Calls of tools that wait for a person.")
 app.add_typer(letters, name="dead-letters", help="Messages that were set aside.")
 app.add_typer(tools, name="tools", help="What the tools of agents declare.")
 state = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)

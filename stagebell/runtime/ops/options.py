@@ -131,6 +131,15 @@ Limit = Annotated[
 
 Strict = Annotated[bool, _flag("--strict", help="Exit with 1 when a tool does not declare its effects.")]
 
+# -- approvals
+
+ApprovalId = Annotated[str, typer.Argument(metavar="ID", help="Id of the request, as `list` shows it.")]
+By = Annotated[str | None, _option("--by", metavar="NAME", help="Who decides (the user of this machine).")]
+Reason = Annotated[str, _option("--reason", metavar="TEXT", help="Why; the agent is told.")]
+Arguments = Annotated[
+    str | None, _option("--arguments", metavar="JSON", help="Run the call with these arguments instead: an object.")
+]
+
 # -- dead-letters
 
 LetterId = Annotated[str, typer.Argument(metavar="ID", help="Id of the dead letter, as `list` shows it.")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import nullcontext
 from datetime import datetime
 from pathlib import Path
@@ -20,6 +21,7 @@ from stagebell.runtime.redis.client import Client, find_server
 from stagebell.runtime.redis.embedded import EmbeddedServer
 from stagebell.runtime.redis.keys import check_name
 from stagebell.runtime.redis.settings import PublisherOptions, RedisSettings
+from stagebell.runtime.redis.stored_states import saved_states
 from stagebell.runtime.redis.timed import Timed
 
 
@@ -191,6 +193,16 @@ class Publisher:
             ValueError: this is no id of a timer.
         """
         return await self._running().timers.cancel(TimerId.parse(id))
+
+    async def saved_states(self, agent_type: str) -> Mapping[str, Mapping[str, Any]]:
+        """The states of all agents of one type, by their keys, as they were stored last; no worker is needed.
+
+        Raises:
+            MalformedState: one cannot be read.
+            ServerRefused: with restricted rights: the user may not use `SMEMBERS`.
+        """
+        client = self._running()
+        return await saved_states(client.link, client.directory, agent_type)
 
     def _encode(self, client: Client, message: Any) -> Any:
         cls: type[Any] = message.__class__

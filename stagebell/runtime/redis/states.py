@@ -14,7 +14,7 @@ from stagebell.runtime.engine.snapshots import check_state, parse_snapshot, stat
 from stagebell.runtime.redis.control import Describe, LoadState, SaveState
 from stagebell.runtime.redis.hosting import Hosting
 from stagebell.runtime.redis.node import Node
-from stagebell.runtime.redis.stored_states import StoredStates
+from stagebell.runtime.redis.stored_states import StoredStates, saved_states
 
 T = TypeVar("T", bound=Agent)
 
@@ -45,6 +45,15 @@ class States(Hosting):
             StateMismatch: a stored state is of a version that its class, registered here, cannot read.
         """
         return await StoredStates(self._running("save_state")).save()
+
+    async def saved_states(self, agent_type: str) -> Mapping[str, Mapping[str, Any]]:
+        """The states of all agents of one type, by their keys, as they were stored last; no worker is needed.
+
+        Raises:
+            MalformedState: one cannot be read.
+        """
+        services = self._running("saved_states").services
+        return await saved_states(services.link, services.directory, agent_type)
 
     async def load_state(self, state: Mapping[str, Any]) -> None:
         """Load what `save_state` gave, of any runtime; agents whose type nobody knows are left out.

@@ -9,8 +9,9 @@ from typing import Any
 from autogen_core import AgentId
 
 from stagebell.runtime.engine.snapshots import save_live
+from stagebell.runtime.redis.directory import Directory
 from stagebell.runtime.redis.keys import LeasedKeys
-from stagebell.runtime.redis.link import Ask
+from stagebell.runtime.redis.link import Ask, Link
 from stagebell.runtime.redis.node import Node
 from stagebell.runtime.redis.wire import decode_state
 
@@ -43,11 +44,8 @@ class StoredStates:
         return states
 
     async def _stored(self, keys: LeasedKeys) -> dict[str, Mapping[str, Any]]:
-        link = self._node.services.link
-        names = [name.decode() for name in await link.ask("SMEMBERS", keys.ids)]
-        agents = [AgentId.from_str(name) for name in names]
-        found = await asyncio.gather(*(link.submit(_state(keys.state(agent.key))) for agent in agents))
-        return {str(agent): self._read(agent, data) for agent, (_, data) in zip(agents, found, strict=True) if data}
+        found = await _stored_in(self._node.services.link, keys)
+        return {str(agent): self._read(agent, data) for agent, data in found}
 
     def _read(self, agent: AgentId, data: bytes) -> Mapping[str, Any]:
         stored = decode_state(agent, data)
@@ -55,6 +53,27 @@ class StoredStates:
         form = hosted.state_form if hosted is not None else None
         # What a factory makes may be of a subclass, whose states have a type of their own: left as it is stored.
         return stored.state if form is None or form.type != stored.type else form.read(agent, stored)
+
+
+async def saved_states(link: Link, directory: Directory, agent_type: str) -> dict[str, Mapping[str, Any]]:
+    """The stored states of the agents of one type, by their keys, as they are.
+
+    Raises:
+        MalformedState: one cannot be read.
+        ServerUnavailable: there is no connection.
+    """
+    await directory.refresh_if_changed()
+    entry = directory.types.get(agent_type)
+    numbers = range(entry.partitions if entry is not None else 0)
+    parts = await asyncio.gather(*(_stored_in(link, directory.partition(agent_type, number)) for number in numbers))
+    return {agent.key: decode_state(agent, data).state for part in parts for agent, data in part}
+
+
+async def _stored_in(link: Link, keys: LeasedKeys) -> list[tuple[AgentId, bytes]]:
+    names = [name.decode() for name in await link.ask("SMEMBERS", keys.ids)]
+    agents = [AgentId.from_str(name) for name in names]
+    found = await asyncio.gather(*(link.submit(_state(keys.state(agent.key))) for agent in agents))
+    return [(agent, data) for agent, (_, data) in zip(agents, found, strict=True) if data]
 
 
 def _state(key: str) -> Ask[tuple[int, bytes]]:
