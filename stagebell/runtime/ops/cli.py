@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from stagebell.runtime.ops import options
+from stagebell.runtime.ops import worker_options as tuning
 from stagebell.runtime.ops.approvals_cli import approvals
 from stagebell.runtime.ops.console import USAGE, CommandFailed, give, say_error, tell_failures
 from stagebell.runtime.ops.dead_letters_cli import letters
-from stagebell.runtime.ops.options import settings_from
+from stagebell.runtime.ops.options import settings_from, settings_of
 from stagebell.runtime.ops.tools_cli import tools
 
 if TYPE_CHECKING:
@@ -86,16 +87,32 @@ def stagebell(
     """Run and watch agents over one Redis or Valkey server."""
 
 
-@app.command()
+@app.command(cls=tuning.GroupedCommand)
 def worker(
+    context: typer.Context,
     setup: options.SetupTarget,
     redis: options.Redis = None,
     namespace: options.Namespace = None,
     processes: options.Processes = 1,
     folder: options.Folder = None,
-    lease: options.Lease = None,
-    undeliverable_after: options.UndeliverableAfter = None,
-    stop_grace: options.StopGrace = None,
+    lease: tuning.Lease = None,
+    max_stall: tuning.MaxStall = None,
+    stop_grace: tuning.StopGrace = None,
+    undeliverable_after: tuning.UndeliverableAfter = None,
+    cancel_grace: tuning.CancelGrace = None,
+    cancel_when_caller_gone: tuning.CancelWhenCallerGone = None,
+    max_call_depth: tuning.MaxCallDepth = None,
+    warn_after: tuning.WarnAfter = None,
+    inbox_limit: tuning.InboxLimit = None,
+    when_full: tuning.WhenFull = None,
+    max_running_turns: tuning.MaxRunningTurns = None,
+    read_credit: tuning.ReadCredit = None,
+    server_patience: tuning.ServerPatience = None,
+    max_agents_in_memory: tuning.MaxAgentsInMemory = None,
+    passivate_after: tuning.PassivateAfter = None,
+    max_message_bytes: tuning.MaxMessageBytes = None,
+    max_state_bytes: tuning.MaxStateBytes = None,
+    partitions: tuning.Partitions = None,
     log_level: options.LogLevel = "warning",
     traceback: options.Traceback = False,
     lifeline: options.Lifeline = None,
@@ -108,21 +125,14 @@ def worker(
     from stagebell.runtime.ops.logs import log_to_stderr
 
     log_to_stderr(log_level)
-    settings = settings_from(
-        redis=redis,
-        namespace=namespace,
-        folder=folder,
-        lease=lease,
-        undeliverable_after=undeliverable_after,
-        stop_grace=stop_grace,
-    )
-    with tell_failures(settings.conceal, show_traceback=traceback):
+    given = settings_of(context)
+    with tell_failures(given.conceal, show_traceback=traceback):
         if lifeline is not None:
-            return _work_for_supervisor(setup, settings, lifeline, traceback)
+            return _work_for_supervisor(setup, given, lifeline, traceback)
         if processes > 1:
-            _supervise(setup, settings, processes, log_level, traceback)
+            _supervise(setup, given, processes, log_level, traceback)
         else:
-            _work(setup, settings)
+            _work(setup, given)
     return 0
 
 

@@ -5,6 +5,7 @@ Their defaults are told in the text: variables of the environment may change the
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,6 +29,14 @@ def settings_from(**given: Any) -> Settings:
         return Settings.from_environment().having(**given)
     except ValueError as error:
         raise CommandFailed(str(error), code=USAGE) from error
+
+
+def settings_of(context: typer.Context) -> Settings:
+    """The same, given by those options of a command that have the names of settings."""
+    from stagebell.runtime.ops.settings import Settings
+
+    names = {each.name for each in fields(Settings)}
+    return settings_from(**{name: value for name, value in context.params.items() if name in names})
 
 
 def _option(*names: str, metavar: str, help: str, variable: str = "", **more: Any) -> Any:
@@ -68,30 +77,6 @@ SetupTarget = Annotated[
 ]
 Processes = Annotated[
     int, _option("--processes", "-p", min=1, max=1024, metavar="N", help="How many worker processes (1).")
-]
-Lease = Annotated[
-    float | None,
-    _option(
-        metavar="SECONDS",
-        help="Others take over the agents of a worker that is silent for this long (3).",
-        variable="STAGEBELL_LEASE",
-    ),
-]
-UndeliverableAfter = Annotated[
-    float | None,
-    _option(
-        metavar="SECONDS",
-        help="A call is given up when nobody hosts the agent for this long (10).",
-        variable="STAGEBELL_UNDELIVERABLE_AFTER",
-    ),
-]
-StopGrace = Annotated[
-    float | None,
-    _option(
-        metavar="SECONDS",
-        help="At a stop, running handlers get this long to end (5).",
-        variable="STAGEBELL_STOP_GRACE",
-    ),
 ]
 LogLevel = Annotated[
     str,

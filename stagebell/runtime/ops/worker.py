@@ -96,9 +96,10 @@ async def _serve(target: str, setup: Setup, settings: Settings, stop: StopReques
         settings.redis,
         namespace=settings.namespace,
         folder=settings.folder,
-        lease=settings.lease,
-        undeliverable_after=settings.undeliverable_after,
-        stop_grace=settings.stop_grace,
+        cancel_grace=settings.cancel_grace,
+        max_call_depth=settings.max_call_depth,
+        warn_after=settings.warn_after,
+        **settings.options,
     )
     asked = asyncio.ensure_future(stop.wait())
     starting = asyncio.ensure_future(_start(target, setup, runtime))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import io
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
+from stagebell import RedisRuntime
 from stagebell.errors import MessageTooLarge
 from stagebell.runtime.ops.cli import main
 from stagebell.runtime.ops.console import CommandFailed, one_line
@@ -17,6 +21,7 @@ from stagebell.runtime.ops.settings import Settings
 from stagebell.runtime.ops.setups import split_target
 from stagebell.runtime.ops.tables import show, span
 from stagebell.runtime.redis.overview import EventsView, Overview, PartitionView, TypeView, WorkerView
+from stagebell.runtime.redis.settings import RedisOptions, RedisSettings
 
 pytestmark = pytest.mark.unit
 
@@ -52,9 +57,41 @@ def test_another_process_reads_the_same_settings() -> None:
     assert Settings.from_environment(Settings().to_environment()) == Settings()
 
 
+def test_every_setting_of_a_runtime_is_one_here_with_the_same_default() -> None:
+    assert RedisSettings(**Settings().options) == RedisSettings()
+    assert set(RedisOptions.__annotations__) == {each.name for each in fields(RedisSettings)}
+    taken = inspect.signature(RedisRuntime).parameters
+    for name in ("cancel_grace", "max_call_depth", "warn_after"):
+        assert getattr(Settings(), name) == taken[name].default
+
+
+def test_every_setting_can_be_read() -> None:
+    given: dict[str, Any] = {}
+    for each in fields(Settings):
+        default = getattr(Settings(), each.name)
+        match default:
+            case bool():
+                given[each.name] = True
+            case int() | float():
+                given[each.name] = default + 7
+            case _:
+                given[each.name] = {"redis": "redis://h:1", "folder": Path("f"), "when_full": "raise"}.get(
+                    each.name, "n"
+                )
+    settings = Settings(**given)
+    assert Settings.from_environment(settings.to_environment()) == settings
+    for text, value in (("yes", True), ("1", True), ("False", False), ("no", False)):
+        found = Settings.from_environment({"STAGEBELL_CANCEL_WHEN_CALLER_GONE": text})
+        assert found.cancel_when_caller_gone is value
+
+
 @pytest.mark.parametrize(
     ("found", "says"),
     [
+        ({"STAGEBELL_INBOX_LIMIT": "1.5"}, "STAGEBELL_INBOX_LIMIT must be a whole number, not '1.5'"),
+        ({"STAGEBELL_CANCEL_WHEN_CALLER_GONE": "perhaps"}, "CALLER_GONE must be true or false"),
+        ({"STAGEBELL_WHEN_FULL": "drop"}, 'when_full must be "wait" or "raise"'),
+        ({"STAGEBELL_MAX_CALL_DEPTH": "0"}, "max_call_depth must be at least 1"),
         ({"STAGEBELL_LEASE": "long"}, "STAGEBELL_LEASE must be a number of seconds"),
         ({"STAGEBELL_LEASE": "-1"}, "lease must be more than 0"),
         ({"STAGEBELL_NAMESPACE": "a/b"}, "namespace 'a/b'"),
@@ -176,6 +213,16 @@ def test_help_of_each_command_names_the_variables(command: str, capsys: pytest.C
     text = said(capsys, command, "--help")
     assert all(name in text for name in ("STAGEBELL_REDIS", "STAGEBELL_NAMESPACE", "STAGEBELL_FOLDER"))
     assert "lifeline" not in text
+
+
+def test_help_of_the_worker_has_an_option_for_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    text = said(capsys, "worker", "--help")
+    for each in fields(Settings):
+        assert f"--{each.name.replace('_', '-')}" in text
+        assert f"[STAGEBELL_{each.name.upper()}]" in text
+    groups = [line for line in text.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert groups[:2] == ["Arguments:", "Options:"]
+    assert len(groups) == 6
 
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,7 @@ import pytest
 from autogen_core import AgentId
 
 from stagebell import Publisher
+from stagebell.errors import MessageTooLarge
 from stagebell.runtime.redis.overview import Overview
 from tests.runtime.ops.commands import Shell
 from tests.support.agents import Ask
@@ -26,6 +27,20 @@ async def test_it_says_when_it_is_ready_and_answers(shell: Shell, publisher: Pub
     assert said["types"] == "clerk"
     assert said["worker"]
     assert await publisher.call(Ask(text="tea"), CLERK, timeout=10) == f"{worker.pid} tea"
+
+
+async def test_settings_reach_its_runtime(shell: Shell, locked_url: str, namespace: str) -> None:
+    shell.environment["STAGEBELL_PARTITIONS"] = "5"
+    shell.environment["STAGEBELL_MAX_MESSAGE_BYTES"] = "100"
+    given = ("--partitions", "3", "--when-full", "raise", "--cancel-when-caller-gone", "--max-call-depth", "4")
+    worker = shell.start("worker", "shop:setup", *given)
+    await worker.ready()
+    overview = await Overview.read(locked_url, namespace)
+    assert len(overview.types[0].partitions) == 3
+    async with Publisher(locked_url, namespace=namespace) as client:
+        with pytest.raises(MessageTooLarge):
+            await client.call(Ask(text="tea" * 50), CLERK, timeout=10)  # its answer is too long for that worker
+    assert await worker.stop() == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
