@@ -41,6 +41,8 @@ from stagebell.tools.running import Stop
 from stagebell.tools.toolset import Toolset
 from stagebell.tools.values import as_json
 
+_ASKED_ONCE: Final = (Step.GUARDRAIL, Step.AUTHORISE, Step.RATE_LIMIT, Step.APPROVE)
+
 NOTHING_SEEN: Final[Mapping[str, ToolResult]] = MappingProxyType({})
 
 
@@ -54,6 +56,10 @@ class NoLedger:
     async def close(self, key: str, result: ToolResult) -> ToolResult:
         """It counts."""
         return result
+
+    async def look(self, key: str) -> Earlier:
+        """Nothing is noted."""
+        return Earlier()
 
 
 class Executor(Generic[DepsT]):
@@ -137,6 +143,8 @@ class Executor(Generic[DepsT]):
                 if step in (Step.INTENT, Step.RECORD):
                     raise  # the turn is not ours any more, or the store is away
                 ended = life.failed(ErrorCode.FATAL, f"step {step} failed: {text_of(error)}")
+            if ended is not None and step in _ASKED_ONCE:
+                ended = await self._unless_begun(life, ended)
             self._tell(life, step, ended)
             if ended is not None:
                 return self._answered(life, ended)
@@ -224,6 +232,19 @@ class Executor(Generic[DepsT]):
         if wait:
             await life.stop.sleep(wait)
         return None
+
+    async def _unless_begun(self, life: Life[DepsT], refused: Ended) -> Ended:
+        """What a step refuses now it may have let pass before a crash; then the call goes on where it was."""
+        if life.found.declares.strategy is Strategy.PURE:
+            return refused
+        earlier = await self._ledger.look(life.key)
+        if earlier.result is not None:
+            life.note = "repeated", "its result was noted by an earlier attempt"
+            return earlier.result
+        if earlier.attempts:
+            life.note = "repeated", "it was let pass by an earlier attempt"
+            return None
+        return refused
 
     async def _intend(self, life: Life[DepsT]) -> Ended:
         strategy = life.found.declares.strategy

@@ -97,6 +97,10 @@ class Ledger(Protocol):
         """Note durably what came of it; returns the result that counts, the one noted first."""
         ...
 
+    async def look(self, key: str) -> Earlier:
+        """What is noted of a call; notes nothing. `attempts` is 1 for any number of them."""
+        ...
+
 
 class TurnLedger:
     """Notes in the journal of the turn that is under way: durable and fenced on a server, in memory without one.
@@ -124,6 +128,12 @@ class TurnLedger:
             result = result.model_copy(update=update)
             known = await record(_result(key), result.model_dump_json())
         return result if known is None else ToolResult.model_validate_json(known)
+
+    async def look(self, key: str) -> Earlier:
+        """As `Ledger.look`."""
+        if (known := await recorded(_result(key))) is not None:
+            return Earlier(1, ToolResult.model_validate_json(known))
+        return Earlier(int(await recorded(_intent(key, 0)) is not None))
 
 
 def _intent(key: str, attempts: int) -> str:

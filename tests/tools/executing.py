@@ -39,6 +39,9 @@ class MemoryLedger:
     async def close(self, key: str, result: ToolResult) -> ToolResult:
         return self.results.setdefault(key, result)
 
+    async def look(self, key: str) -> Earlier:
+        return Earlier(self.attempts.get(key, 0), self.results.get(key))
+
 
 class Bench:
     """An executor whose events are kept."""

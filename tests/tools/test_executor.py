@@ -251,6 +251,28 @@ async def test_a_result_that_was_noted_is_told_again_by_whoever_takes_over() -> 
     assert second.outcomes("repeated") == [(Step.INTENT, "repeated")]
 
 
+@pytest.mark.parametrize("noted", ["result", "intent", "nothing"])
+async def test_what_was_let_pass_before_a_crash_is_not_refused_after_it(noted: str) -> None:
+    """The hook refuses what is paid; the call that paid it is not told so when its turn runs again."""
+
+    def unpaid(arguments: Mapping[str, Any], context: ToolContext[list[str]]) -> bool:
+        return not context.deps
+
+    async def pay(context: ToolContext[list[str]]) -> str:
+        context.deps.append(context.idempotency_key)
+        return "paid"
+
+    result = ToolResult(call_id="1", tool_name="pay", value="paid")
+    ledger = MemoryLedger(
+        attempts={} if noted == "nothing" else {"run:1": 1}, results={"run:1": result} if noted == "result" else {}
+    )
+    paid = ["run:1"]
+    bench = Bench(tool(pay, effects="idempotent", authorise=unpaid), deps=paid, ledger=ledger)
+    found = await bench.run("pay")
+    assert found.code == (ErrorCode.DENIED if noted == "nothing" else None)
+    assert len(paid) == (2 if noted == "intent" else 1)  # with the same key
+
+
 async def test_what_the_ledger_raises_is_raised() -> None:
     class Away(MemoryLedger):
         async def open(self, key: str) -> Any:
