@@ -6,10 +6,12 @@ for those whose tools declare that they may overlap.
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack, overload
 
-from autogen_core import FunctionCall, MessageContext, RoutedAgent, message_handler
+from autogen_core import AgentRuntime, AgentType, FunctionCall, MessageContext, RoutedAgent, message_handler
 from autogen_core.models import FunctionExecutionResult
 from autogen_core.tool_agent import (
     InvalidToolArgumentsException,
@@ -18,14 +20,19 @@ from autogen_core.tool_agent import (
     ToolNotFoundException,
 )
 
+from stagebell.errors import AlreadyAnswered, Undeliverable, UnregisteredType
 from stagebell.messages.tool_calls import ErrorCode, ToolCall, ToolResult
+from stagebell.runtime.engine.deferred import DeferredReply, defer_reply
 from stagebell.runtime.engine.options import agent_options
+from stagebell.tools.approvals import ApprovalDecision, ApprovalRequest, ask_for_approval, register_desk
 from stagebell.tools.executor import Executor
 from stagebell.tools.guardrails import Guardrail
 from stagebell.tools.ledger import TurnLedger
 from stagebell.tools.lifecycle import NeedsApproval, ToolEvent
 from stagebell.tools.line import Line
 from stagebell.tools.toolset import AnyTool, Toolset
+
+logger = logging.getLogger("stagebell")
 
 DepsT = TypeVar("DepsT")
 
@@ -42,6 +49,7 @@ class ToolAgentOptions(TypedDict, total=False):
     errors: Literal["raise", "return"]
     on_event: Callable[[ToolEvent], None] | None
     patience: float
+    approvals_expire_after: float | None
 
 
 @agent_options(concurrency="interleaved", stateless=True)  # its line of calls keeps the order
@@ -60,6 +68,7 @@ class ToolAgent(RoutedAgent, Generic[DepsT]):
             `code` says why; "return": in a result with `is_error`.
         on_event: is told of each step of each call.
         patience: seconds to wait for a service that says "processing" of a call.
+        approvals_expire_after: seconds in which a person has to agree to a call that needs it; by default any time.
 
     Raises:
         ToolRefused: two tools have one name, or one of them cannot be a tool.
@@ -85,6 +94,7 @@ class ToolAgent(RoutedAgent, Generic[DepsT]):
         self._given = tools
         self._deps: DepsT = deps
         self._errors = options.get("errors", "raise")
+        self._expiry = options.get("approvals_expire_after")
         self._line = Line()
         self._executor = Executor[DepsT](
             Toolset[DepsT](tools),
@@ -104,9 +114,38 @@ class ToolAgent(RoutedAgent, Generic[DepsT]):
         """The tools by their names, those of workbenches included once they were asked for."""
         return self._executor.tools
 
+    @classmethod
+    async def register(
+        cls,
+        runtime: AgentRuntime,
+        type: str,
+        factory: Callable[[], Any],
+        *,
+        skip_class_subscriptions: bool = False,
+        skip_direct_message_subscription: bool = False,
+        approvals: bool = False,
+    ) -> AgentType:
+        """Register agents of this class, as AutoGen's `register` does.
+
+        Args:
+            runtime: where.
+            type: the name of the agent type.
+            factory: makes an agent.
+            skip_class_subscriptions: as in AutoGen's.
+            skip_direct_message_subscription: as in AutoGen's.
+            approvals: a tool of theirs has `requires_approval`: the desk where such calls wait is registered too.
+        """
+        skips = skip_class_subscriptions, skip_direct_message_subscription
+        registered = await super().register(
+            runtime, type, factory, skip_class_subscriptions=skips[0], skip_direct_message_subscription=skips[1]
+        )
+        if approvals:
+            await register_desk(runtime)
+        return registered
+
     @message_handler
-    async def handle_function_call(self, message: FunctionCall, ctx: MessageContext) -> FunctionExecutionResult:
-        """Run a tool.
+    async def handle_function_call(self, message: FunctionCall, ctx: MessageContext) -> FunctionExecutionResult | None:
+        """Run a tool; the reply to a call that needs approval comes with the decision.
 
         Args:
             message: the call.
@@ -121,18 +160,62 @@ class ToolAgent(RoutedAgent, Generic[DepsT]):
             ToolExecutionException: the call was refused, or the tool failed; `code` says how.
         """
         call = ToolCall.model_construct(id=message.id, name=message.name, arguments=message.arguments)
-        async with self._line.place(self._executor.access(call.name)):
-            result = await self._executor.run(
-                call, run_id=ctx.message_id, deps=self._deps, token=ctx.cancellation_token
-            )
+        result = await self._run(call, ctx.message_id, ctx)
         if isinstance(result, NeedsApproval):
-            text = f"tool {call.name!r} needs the approval of a person, and there is nobody here to ask"
-            result = ToolResult.error(call, ErrorCode.DENIED, text)
+            await self._ask(result)
+            return None
         if result.is_error and self._errors == "raise":
             raise as_exception(result)
-        return FunctionExecutionResult(
-            content=result.text, call_id=result.call_id, is_error=result.is_error, name=result.tool_name
+        return _reply(result)
+
+    @message_handler
+    async def handle_approval_decision(self, message: ApprovalDecision, ctx: MessageContext) -> None:
+        """Go on with a call that waited for a person, and answer whoever made it.
+
+        Args:
+            message: what was decided.
+            ctx: of the message.
+        """
+        if message.call is None:
+            return  # it comes from elsewhere than the desk
+        result = await self._run(message.call, message.run_id, ctx, message)
+        assert isinstance(result, ToolResult)  # it was decided
+        try:
+            await self._answer(DeferredReply(message.context), result)
+        except AlreadyAnswered:
+            logger.warning("call %s of tool %s was decided, and nobody waits for it", message.id, message.call.name)
+
+    async def _run(
+        self, call: ToolCall, run_id: str, ctx: MessageContext, decided: ApprovalDecision | None = None
+    ) -> ToolResult | NeedsApproval:
+        async with self._line.place(self._executor.access(call.name)):
+            return await self._executor.run(
+                call, run_id=run_id, deps=self._deps, token=ctx.cancellation_token, decided=decided
+            )
+
+    async def _answer(self, handle: DeferredReply, result: ToolResult) -> None:
+        if result.is_error and self._errors == "raise":
+            await handle.fail(as_exception(result))
+        else:
+            await handle.answer(_reply(result))
+
+    async def _ask(self, asked: NeedsApproval) -> None:
+        """Let the call wait at the desk."""
+        handle = defer_reply()
+        expires = None if self._expiry is None else round((time.time() + self._expiry) * 1000)
+        request = ApprovalRequest(
+            id=asked.key,
+            run_id=asked.run_id,
+            call=asked.call,
+            agent=str(self.id),
+            expires_at=expires,
+            context=handle,
         )
+        try:
+            await ask_for_approval(self.runtime, request)
+        except (Undeliverable, UnregisteredType):
+            text = f"tool {asked.call.name!r} needs approval, and there is no desk: register with approvals=True"
+            await self._answer(handle, ToolResult.error(asked.call, ErrorCode.DENIED, text))
 
     async def close(self) -> None:
         """Stop the workbenches."""
@@ -146,3 +229,9 @@ def as_exception(result: ToolResult) -> ToolException:
     error.args = (result.text,)  # AutoGen leaves them empty, and with them the text that models are told
     error.__dict__["code"] = str(result.code)
     return error
+
+
+def _reply(result: ToolResult) -> FunctionExecutionResult:
+    return FunctionExecutionResult(
+        content=result.text, call_id=result.call_id, is_error=result.is_error, name=result.tool_name
+    )

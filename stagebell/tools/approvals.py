@@ -58,6 +58,7 @@ class ApprovalRequest(BaseModel):
         agent: who is told the decision, as "type/key".
         reason: why a person is asked.
         expires_at: when it is decided as "expired", in milliseconds since the epoch; None: never.
+        context: text of the agent, given back with the decision.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -68,6 +69,7 @@ class ApprovalRequest(BaseModel):
     agent: str
     reason: str = ""
     expires_at: int | None = None
+    context: str = ""
 
 
 class ApprovalDecision(BaseModel):
@@ -79,8 +81,10 @@ class ApprovalDecision(BaseModel):
         arguments: with "edit": those to run with.
         reason: why.
         by: who decided.
-        run_id: of the run that waits; filled in by the desk, like `call_id`.
+        run_id: of the run that waits; filled in by the desk, like those below.
         call_id: of the call.
+        call: what was asked for.
+        context: what the agent gave with its request.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -92,6 +96,8 @@ class ApprovalDecision(BaseModel):
     by: str = ""
     run_id: str = ""
     call_id: str = ""
+    call: ToolCall | None = None
+    context: str = ""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -166,7 +172,7 @@ class ApprovalDesk(RoutedAgent):
         """Let it wait. One that was decided before, and is asked for again, gets the same decision again."""
         known = self._decided.get(message.id)
         if known is not None:
-            await self._tell(message.agent, known)
+            await self._tell(message, known)
         elif message.id not in self._pending:
             timer = await self._expire_at(message)
             asked_at = int(time.time() * 1000)
@@ -216,8 +222,7 @@ class ApprovalDesk(RoutedAgent):
     async def _settle(self, decision: ApprovalDecision) -> None:
         known = self._pending[decision.id]
         request = known.request
-        decision = decision.model_copy(update={"run_id": request.run_id, "call_id": request.call.id})
-        await self._tell(request.agent, decision)
+        await self._tell(request, decision)
         if known.timer and decision.verdict != "expired":
             await self._timers.cancel_timer(known.timer)
         del self._pending[decision.id]
@@ -235,8 +240,10 @@ class ApprovalDesk(RoutedAgent):
         at = datetime.fromtimestamp(request.expires_at / 1000, UTC)
         return (await self._timers.schedule(ApprovalExpired(id=request.id), self.id, at=at)).id
 
-    async def _tell(self, agent: str, decision: ApprovalDecision) -> None:
-        await self._timers.schedule(decision, AgentId.from_str(agent), delay=0)
+    async def _tell(self, request: ApprovalRequest, decision: ApprovalDecision) -> None:
+        call = request.call
+        asked = {"run_id": request.run_id, "call_id": call.id, "call": call, "context": request.context}
+        await self._timers.schedule(decision.model_copy(update=asked), AgentId.from_str(request.agent), delay=0)
 
     @property
     def _timers(self) -> Timers:

@@ -65,7 +65,7 @@ def approve(life: Life[Any]) -> Ended:
     if life.decided is not None:
         if life.decided.approved:
             return None
-        text = f"a person rejected it: {life.decided.reason or 'no reason given'}"
+        text = f"it was not approved: {life.decided.reason or 'no reason given'}"
         return life.failed(ErrorCode.DENIED, cleaned(text))
     if not life.found.declares.needs_approval(life.arguments):
         return None

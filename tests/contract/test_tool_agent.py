@@ -28,6 +28,7 @@ from autogen_core.tools import FunctionTool, StaticWorkbench
 from stagebell.errors import BusinessError
 from stagebell.testing import ScriptedModel
 from stagebell.tools.agent import ToolAgent
+from stagebell.tools.approvals import Approvals
 from stagebell.tools.context import ToolContext
 from stagebell.tools.lifecycle import Step, ToolEvent
 from stagebell.tools.tool import tool
@@ -225,10 +226,60 @@ async def test_the_tools_of_a_workbench(runtime: Any, start: Any) -> None:
     assert [event.step for event in events] == list(Step)
 
 
-async def test_a_tool_that_wants_a_person_is_refused_without_one(runtime: Any, start: Any) -> None:
+@pytest.fixture
+async def asking(runtime: Any, start: Any) -> Any:
+    """A runtime with a tool that needs approval."""
+    tools = [tool(repeat, requires_approval=True)]
+    await ToolAgent.register(runtime, "tools", lambda: ToolAgent("Tools.", tools), approvals=True)
+    return await start(runtime)
+
+
+async def asked(runtime: Any) -> tuple[asyncio.Task[Any], str]:
+    """A call that waits for a person, and its id at the desk."""
+    waiting = asyncio.create_task(send(runtime, call("repeat", text="a")))
+    (pending,) = await eventually(Approvals(runtime).list, 10)
+    assert not waiting.done()
+    return waiting, pending.request.id
+
+
+async def test_a_call_waits_for_a_person_who_agrees(asking: Any) -> None:
+    waiting, id = await asked(asking)
+    await Approvals(asking).approve(id)
+    assert await waiting == FunctionExecutionResult(content="a", call_id="1", is_error=False, name="repeat")
+
+
+async def test_a_person_changes_the_arguments(asking: Any) -> None:
+    waiting, id = await asked(asking)
+    await Approvals(asking).edit(id, {"text": "b"})
+    assert (await waiting).content == "b"
+
+
+async def test_a_person_does_not_agree(asking: Any) -> None:
+    waiting, id = await asked(asking)
+    await Approvals(asking).reject(id, "not today")
+    with pytest.raises(ToolExecutionException, match="it was not approved: not today") as raised:
+        await waiting
+    assert vars(raised.value)["code"] == "denied"
+
+
+async def test_nobody_decides_in_time(runtime: Any, start: Any) -> None:
+    def make() -> ToolAgent[None]:
+        return ToolAgent("Tools.", [tool(repeat, requires_approval=True)], approvals_expire_after=0.2)
+
+    await ToolAgent.register(runtime, "tools", make, approvals=True)
+    await start(runtime)
+    with pytest.raises(ToolExecutionException, match="it was not approved: nobody decided in time"):
+        await send(runtime, call("repeat", text="a"))
+
+
+async def test_a_tool_that_wants_a_person_is_refused_without_a_desk(runtime: Any, start: Any) -> None:
     asking = tool(repeat, requires_approval=True)
     await ToolAgent.register(runtime, "tools", lambda: ToolAgent("Tools.", [asking]))
+    await ToolAgent.register(runtime, "others", lambda: ToolAgent("Tools.", [asking], errors="return"))
     await start(runtime)
-    with pytest.raises(ToolExecutionException) as raised:
+    with pytest.raises(ToolExecutionException, match="register with approvals=True") as raised:
         await send(runtime, call("repeat", text="a"))
     assert vars(raised.value)["code"] == "denied"
+    result = await runtime.send_message(call("repeat", text="a"), AgentId("others", "one"))
+    assert result.is_error
+    assert "register with approvals=True" in result.content

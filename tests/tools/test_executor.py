@@ -187,7 +187,7 @@ async def test_a_person_rejects() -> None:
         said = Said(False, reason="no receipt")
         assert await bench.error("refund", arguments, decided=said) == (
             ErrorCode.DENIED,
-            "a person rejected it: no receipt",
+            "it was not approved: no receipt",
         )
     assert bench.deps.paid == []
 

@@ -1,4 +1,4 @@
-"""The worker of a tool agent dies at each await around a charge: there is one charge, and the caller is told the truth."""
+"""The worker of a tool agent dies at each await around a charge: there is one charge, and the caller hears of it."""
 
 from __future__ import annotations
 
