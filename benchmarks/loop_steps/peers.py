@@ -28,7 +28,7 @@ class State(TypedDict):
     messages: Annotated[list[Any], appended]
 
 
-def add(a: int, b: int) -> int:
+async def add(a: int, b: int) -> int:
     """Add two numbers."""
     return a + b
 
@@ -130,7 +130,7 @@ def langgraph(steps: int) -> Run:
 
     async def tool(state: State) -> dict[str, Any]:
         call = state["messages"][-1]["call"]
-        return {"messages": [{"role": "tool", "id": call["id"], "content": add(**call["args"])}]}
+        return {"messages": [{"role": "tool", "id": call["id"], "content": await add(**call["args"])}]}
 
     def route(state: State) -> str:
         return "tool" if "call" in state["messages"][-1] else STOP
