@@ -29,6 +29,7 @@ from autogen_core import (
 from pydantic import BaseModel
 
 from stagebell import DeferredReply, Timers, defer_reply
+from tests.failure.charging import till
 
 COLLECTORS = 5
 LARGE = "x" * 2_000_000
@@ -472,6 +473,7 @@ async def visits(runtime: AgentRuntime) -> None:
 
 Setup = Callable[[AgentRuntime], Awaitable[None]]
 SETUPS: dict[str, Setup] = {
+    "till": till,
     "audit": audit,
     "troubles": troubles,
     "desks": desks,

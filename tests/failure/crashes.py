@@ -1,5 +1,7 @@
 """A worker process that dies, or stands still, at one boundary of its traffic with the server: at its N-th script.
 
+Or at the N-th step of the handler of a till (`charging`): each time it begins to wait, and each time it goes on.
+
 Only scripts that belong to turns are counted, so that N means the same moment in every run. Processes are
 forked from one that has loaded everything already (multiprocessing's fork server): there is one for each boundary.
 """
@@ -23,13 +25,14 @@ import hiredis
 from stagebell import RedisRuntime
 from stagebell.runtime.redis.connection import Connection
 from stagebell.runtime.redis.lua_files import SCRIPTS
+from tests.failure import charging
 from tests.failure.agents import SETUPS
 
-Moment = Literal["before", "after", "frozen"]
+Moment = Literal["before", "after", "frozen", "step"]
 KILLED = 9
 PATIENCE = 5.0  # seconds for an answer of the server
 
-_OF_TURNS = ("begin", "call", "retry", "commit", "fail", "send", "fanout", "withdraw", "promote")
+_OF_TURNS = ("begin", "call", "record", "retry", "commit", "fail", "send", "fanout", "withdraw", "promote")
 _SHAS = {SCRIPTS[name].sha.encode(): name for name in _OF_TURNS}
 
 _forks = multiprocessing.get_context("forkserver")
@@ -52,9 +55,19 @@ class Boundary:
         self._tell("frozen")
         os.kill(os.getpid(), signal.SIGSTOP)
 
+    def count_steps(self) -> None:
+        """From now on die at the N-th step of a till's handler, and at no script."""
+
+        def step() -> None:
+            self.left -= 1
+            if self.left == 0:
+                os._exit(KILLED)
+
+        charging.step = step
+
     def is_reached_by(self, command: list[Any]) -> bool:
         """Count this command; True for the one at which to die."""
-        if command[0] == b"EVALSHA" and command[1] in _SHAS:
+        if self.moment != "step" and command[0] == b"EVALSHA" and command[1] in _SHAS:
             self.left -= 1
             return self.left == 0
         return False
@@ -167,7 +180,10 @@ class Victim:
 
 def _main(pipe: Pipe, setup: str, moment: Moment, number: int, url: str, options: dict[str, Any]) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(process)d %(name)s %(message)s")
-    guard_connections(Boundary(moment, number, pipe.send))
+    boundary = Boundary(moment, number, pipe.send)
+    guard_connections(boundary)
+    if moment == "step":
+        boundary.count_steps()
     asyncio.run(_work(pipe, setup, url, options))
 
 
