@@ -91,7 +91,8 @@ def finish(move: Move, job: Job, status: RunStatus, reason: TerminationReason, t
     task: JsonValue = {"source": job.source, "content": job.content}
     move.add(Noted(run_id=job.run_id, step=0, at=move.at, what="task", data=task))  # no model is to see it
     move.add(Finished(run_id=job.run_id, step=0, at=move.at, status=status, reason=reason, text=text))
-    move.act(Finish(job, RunResult(run_id=job.run_id, status=status, reason=reason, text=text, steps=0)))
+    result = RunResult(run_id=job.run_id, status=status, reason=reason, text=text, steps=0)
+    move.act(Finish(job, result, timed=job.deadline is not None))
 
 
 def _repair(move: Move, run: Run) -> None:
@@ -132,7 +133,7 @@ def _conclude(move: Move, status: RunStatus, reason: TerminationReason, text: st
         last_tool=run.last_tool,
     )
     move.add(entry)
-    move.act(Finish(run.job, result))
+    move.act(Finish(run.job, result, timed=run.deadline is not None))
     move.ended, move.run = replace(run, job=replace(run.job, reply=()), undo=(), result=result), None
 
 

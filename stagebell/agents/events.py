@@ -198,10 +198,11 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """A run has its result: tell those who wait for it."""
+    """A run has its result: tell those who wait for it; `timed`: there is a timer of its deadline."""
 
     job: Job
     result: RunResult
+    timed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

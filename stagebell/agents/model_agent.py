@@ -18,9 +18,10 @@ from stagebell.agents.asking import Asking, Cost, Hook, Instructions, ToolsForSt
 from stagebell.agents.context import Deps, Output, RunContext, current_run, read_business
 from stagebell.agents.delegates import Delegate, Delegates
 from stagebell.agents.dependencies import Dependencies, Factory
-from stagebell.agents.events import CallsHandled, Compensate, Due, Event, ModelFailed, RequestModel, RunCalls, Undone
+from stagebell.agents.events import Compensate, Due, Event, RequestModel, RunCalls
 from stagebell.agents.history import Processor
 from stagebell.agents.limits import Limits
+from stagebell.agents.loop_actor import impossible
 from stagebell.agents.messages import Task
 from stagebell.agents.outputs import Outputs, Rejected, Validator
 from stagebell.agents.run_agent import RunAgent
@@ -28,10 +29,11 @@ from stagebell.agents.state import Run
 from stagebell.agents.streaming import Stream
 from stagebell.messages.conversation import Decided, Returned
 from stagebell.messages.reasons import explain, shorten
-from stagebell.messages.tool_calls import Ask, ErrorCode, HandOff, ToolResult, UseTools
+from stagebell.messages.tool_calls import Ask, ErrorCode, HandOff, UseTools
 from stagebell.runtime.engine.deadlines import now_ms
 from stagebell.tools.executor import Executor
 from stagebell.tools.guardrails import Guardrail, Refuse, Rewrite, Subject, judge
+from stagebell.tools.ledger import TurnLedger
 from stagebell.tools.policy import Consequence, ErrorPolicy
 from stagebell.tools.toolset import AnyTool, Toolset
 
@@ -93,7 +95,7 @@ class ModelAgent(RunAgent, Generic[Deps, Output]):
         super().__init__(description, limits or Limits())
         delegates = [each for each in tools if isinstance(each, Delegate)]
         toolset = Toolset[Deps](each for each in tools if not isinstance(each, Delegate))
-        executor = Executor(toolset, guardrails=guardrails)
+        executor = Executor(toolset, guardrails=guardrails, ledger=TurnLedger())
         others = Delegates(delegates, ask_person=ask_person, taken=toolset.names)
         several = [instructions] if isinstance(instructions, str) or callable(instructions) else instructions
         outputs = Outputs(cast("type[Output]", output_type or str), output_validators, guardrails)
@@ -123,7 +125,7 @@ class ModelAgent(RunAgent, Generic[Deps, Output]):
             context = await self._context(run, ctx)
         except Exception as error:
             text = f"the dependencies could not be made: {type(error).__name__}: {shorten(str(error))}"
-            return _impossible(work, text)
+            return impossible(work, text)
         token = current_run.set(context)
         try:
             match work:
@@ -184,15 +186,3 @@ def _ids(entry: Decided | Returned) -> set[str]:
     calls = decision.calls if isinstance(decision, UseTools) else ()
     call = decision.call if isinstance(decision, HandOff | Ask) else None
     return {each.id for each in (*calls, *([call] if call is not None else []))}
-
-
-def _impossible(work: Due, text: str) -> Event:
-    """What becomes of work that cannot even be begun."""
-    match work:
-        case RequestModel():
-            return ModelFailed(text, now_ms(), final=True)
-        case RunCalls(calls):
-            results = tuple(ToolResult.error(each.call, ErrorCode.FATAL, text) for each in calls)
-            return CallsHandled(results, now_ms(), fatal=text)
-        case Compensate(undo):
-            return Undone(undo.call.id, now_ms(), text)

@@ -1,0 +1,230 @@
+"""What an agent keeps of its runs, and how the loop moves it on: the part of the actor that handles no message.
+
+event ──▶ next_step ──▶ the new state ──▶ those who wait are answered · the agent tells itself to go on
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, cast
+
+from autogen_core import AgentId, MessageContext, RoutedAgent
+from pydantic import JsonValue
+
+from stagebell.agents.acting import tell
+from stagebell.agents.events import (
+    Begin,
+    CallsHandled,
+    CancelBelow,
+    Compensate,
+    Due,
+    Event,
+    Finish,
+    ModelFailed,
+    RequestModel,
+    RunCalls,
+    Undone,
+)
+from stagebell.agents.inquiries import what_happened, with_readers
+from stagebell.agents.limits import Limits
+from stagebell.agents.loop import due, next_step
+from stagebell.agents.messages import CancelRun, ContinueRun, RunEnded, RunOverdue, Task
+from stagebell.agents.state import Job, LoopState, dump_control, dump_entry, read_state
+from stagebell.errors import DeferredReplyError, MessageError, ServerError, StagebellError
+from stagebell.messages.conversation import AnyEntry, RunResult
+from stagebell.messages.reasons import shorten
+from stagebell.messages.tool_calls import ErrorCode, ToolResult
+from stagebell.runtime.engine.deadlines import now_ms
+from stagebell.runtime.engine.deferred import DeferredReply
+from stagebell.runtime.engine.ports import Timers
+from stagebell.runtime.engine.timers import TimerId
+
+logger = logging.getLogger("stagebell")
+
+_FIRST_PAUSE: Final = 0.2  # seconds before a request that failed is made again; each further one is twice as long
+_LONGEST_PAUSE: Final = 10.0
+
+
+class LoopActor(RoutedAgent):
+    """Base of agents that run tasks.
+
+    Args:
+        description: what the agent is.
+        limits: the bounds of each of its runs.
+
+    Raises:
+        ValueError: nothing in them bounds a run.
+    """
+
+    def __init__(self, description: str, limits: Limits) -> None:
+        super().__init__(description)
+        self.limits = limits.check()
+        self.state = LoopState()
+        self._dumped: list[Any] = []
+        self._dumped_of: Sequence[AnyEntry] = ()
+        self._told: int | None = None  # the change after which this instance told itself to go on
+        self._begun: int | None = None  # the one after which it began to do what is due
+
+    # -- what a kind of agent adds
+
+    @abstractmethod
+    async def perform(self, work: Due, ctx: MessageContext) -> Event:
+        """Do what is due, and tell what came of it. Raises nothing but what ends the turn without a trace."""
+
+    @abstractmethod
+    def check_task(self, task: Task) -> tuple[str, str]:
+        """The task's content as it is let in, and why it is refused, if so. Raises ValueError for one that is wrong."""
+
+    @abstractmethod
+    async def check_output(self, output: JsonValue, ctx: MessageContext) -> str:
+        """Why the output of an agent that took over cannot be that of the run, if so."""
+
+    def forget(self) -> None:
+        """A run has ended, or another state was loaded: what was kept for it is not needed any more."""
+
+    # -- state
+
+    async def save_state(self) -> Mapping[str, Any]:
+        """The three sections; entries that were written before are not written anew."""
+        entries, known = self.state.conversation, len(self._dumped_of)
+        if known > len(entries) or (known and entries[known - 1] is not self._dumped_of[-1]):
+            self._dumped, known = [], 0
+        self._dumped.extend(dump_entry(entry) for entry in entries[known:])
+        self._dumped_of = entries
+        control = dump_control(self.state.control)
+        return {"conversation": self._dumped, "control": control, "business": self.state.business}
+
+    async def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `save_state` gave.
+
+        Raises:
+            MalformedState: it is no such state; the error names the section and the field.
+        """
+        self._take(read_state(str(self.id), state))
+
+    def _take(self, state: LoopState) -> None:
+        self.state = state
+        self._told = self._begun = None
+        self.forget()
+
+    # -- the loop
+
+    async def _do(self, work: Due, ctx: MessageContext) -> None:
+        """Do what is due, and let the loop move on with what came of it."""
+        self._begun = self.state.control.sequence
+        try:
+            event = await self.perform(work, ctx)
+        except ServerError:
+            raise  # the turn comes again, and with it this work
+        except Exception as error:
+            logger.exception("%s could not do what was due in its run", self.id)
+            event = impossible(work, f"{type(error).__name__}: {shorten(str(error))}")
+        await self._apply(event)
+
+    async def _apply(self, event: Event) -> None:
+        """Let the loop move on, and do what that asks for."""
+        before = self.state
+        step = next_step(before, event, self.limits)
+        self.state = step.state
+        for action in step.actions:
+            match action:
+                case Begin(run) if run.deadline is not None and run.deadline != run.job.deadline:
+                    await self._set_timer(run.run_id, run.deadline)
+                case Finish(job, result, timed):
+                    await self._finish(job, result, timed=timed)
+                case CancelBelow(payload):
+                    await self._cancel_below(cast("dict[str, str]", payload))
+                case _:
+                    pass
+        if self.state.control.readers:
+            await self._answer_readers()
+        await self._go_on()
+
+    async def _go_on(self) -> None:
+        """Tell this agent to do what is due, unless it was told."""
+        sequence = self.state.control.sequence
+        if self._told == sequence:
+            return
+        match due(self.state):
+            case None:
+                return
+            case RequestModel(retries) if retries:
+                delay = min(_FIRST_PAUSE * 2 ** (retries - 1), _LONGEST_PAUSE)
+                await self._timers.schedule(ContinueRun(sequence=sequence), self.id, delay=delay)
+            case _:
+                await tell(self.runtime, ContinueRun(sequence=sequence), self.id)
+        self._told = sequence
+
+    async def _finish(self, job: Job, result: RunResult, *, timed: bool) -> None:
+        self.forget()
+        for reply in job.reply:
+            await _answer(reply, result)
+        if job.parent is not None:
+            parent = job.parent
+            ended = RunEnded(run_id=parent.run_id, call_id=parent.call_id, result=result)
+            try:
+                await tell(self.runtime, ended, AgentId.from_str(parent.agent))
+            except StagebellError as error:
+                logger.warning("%s cannot be told that run %s has ended: %s", parent.agent, job.run_id, error)
+        if timed:
+            await self._timers.cancel_timer(str(TimerId.make(self.id, _timer_name(job.run_id))))
+
+    async def _answer_readers(self) -> None:
+        control = self.state.control
+        still = list(control.readers)
+        for reader in control.readers:
+            events = what_happened(self.state, reader.run_id, reader.offset)
+            if events.entries or events.ended:
+                still.remove(reader)
+                await _answer(reader.reply, events)
+        if len(still) != len(control.readers):
+            self.state = with_readers(self.state, tuple(still))
+
+    async def _cancel_below(self, below: Mapping[str, str]) -> None:
+        cancel = CancelRun(run_id=below["run_id"], why="the run that started it has ended")
+        try:
+            await tell(self.runtime, cancel, AgentId.from_str(below["agent"]))
+        except StagebellError as error:
+            logger.warning("run %s cannot be told that it is not wanted any more: %s", below["run_id"], error)
+
+    async def _set_timer(self, run_id: str, at_ms: int) -> None:
+        at = datetime.fromtimestamp(at_ms / 1000, UTC)
+        await self._timers.schedule(RunOverdue(run_id=run_id), self.id, at=at, name=_timer_name(run_id))
+
+    @property
+    def _timers(self) -> Timers:
+        return cast(Timers, self.runtime)
+
+    def _may_have_cut_off(self) -> bool:
+        """False when it is certain that what is due was not begun: this instance would have had to begin it."""
+        sequence = self.state.control.sequence
+        return self._told != sequence or self._begun == sequence
+
+
+def impossible(work: Due, text: str) -> Event:
+    """What becomes of work that cannot be done."""
+    match work:
+        case RequestModel():
+            return ModelFailed(text, now_ms(), final=True)
+        case RunCalls(calls):
+            results = tuple(ToolResult.error(each.call, ErrorCode.FATAL, text) for each in calls)
+            return CallsHandled(results, now_ms(), fatal=text)
+        case Compensate(undo):
+            return Undone(undo.call.id, now_ms(), text)
+
+
+def _timer_name(run_id: str) -> str:
+    return f"deadline of {run_id}"
+
+
+async def _answer(reply: str, message: Any) -> None:
+    handle = DeferredReply(reply)
+    try:
+        await handle.answer(message)
+    except DeferredReplyError as error:  # it was asked of a runtime that is gone
+        logger.debug("a caller is not there any more: %s", error)
+    except MessageError as error:
+        await handle.fail(error)
