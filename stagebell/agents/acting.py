@@ -25,6 +25,7 @@ from stagebell.messages.reasons import shorten
 from stagebell.messages.tool_calls import ErrorCode, ToolCall, ToolResult
 from stagebell.runtime.engine.deadlines import deadline
 from stagebell.runtime.engine.ports import Timers
+from stagebell.tools.approvals import ApprovalRequest, ask_for_approval
 from stagebell.tools.executor import Executor
 from stagebell.tools.lifecycle import NeedsApproval
 from stagebell.tools.policy import ErrorPolicy
@@ -57,6 +58,7 @@ class Acting(Generic[Deps]):
     policy: ErrorPolicy
     business: type[BaseModel] | None = None
     update: Update | None = None
+    approval_timeout: float | None = None
 
     async def act(self, context: RunContext[Deps], run: Run, work: RunCalls, now: Callable[[], int]) -> CallsHandled:
         """Run a group of calls, at once what may overlap.
@@ -70,10 +72,10 @@ class Acting(Generic[Deps]):
         share = sum(each.kind in ("run", "handoff") for each in work.calls)
         with self._deadline(run, now):
             if len(work.calls) == 1:
-                outcomes = [await self._outcome(context, run, work.calls[0], share)]
+                outcomes = [await self._outcome(context, run, work.calls[0], share, now)]
             else:
                 async with asyncio.TaskGroup() as group:
-                    tasks = [group.create_task(self._outcome(context, run, each, share)) for each in work.calls]
+                    tasks = [group.create_task(self._outcome(context, run, each, share, now)) for each in work.calls]
                 outcomes = [task.result() for task in tasks]
         fatal = self._fatal(outcomes)
         business: JsonValue = UNCHANGED
@@ -96,19 +98,23 @@ class Acting(Generic[Deps]):
         error = result.text if result is not None and result.is_error else ""
         return Undone(undo.call.id, now(), error)
 
-    async def _outcome(self, context: RunContext[Deps], run: Run, pending: Pending, share: int) -> ToolResult | Waits:
+    async def _outcome(
+        self, context: RunContext[Deps], run: Run, pending: Pending, share: int, now: Callable[[], int]
+    ) -> ToolResult | Waits:
         call = pending.call
         if pending.refused:
             return ToolResult.error(call, ErrorCode.DENIED, pending.refused)
         match pending.kind:
             case "tool":
-                return await self._run_tool(context, run, pending)
+                return await self._run_tool(context, run, pending, now)
             case "question":
                 return await self._ask_person(context, run, call)
             case _:
                 return await self._start_run(context, run, pending, share)
 
-    async def _run_tool(self, context: RunContext[Deps], run: Run, pending: Pending) -> ToolResult | Waits:
+    async def _run_tool(
+        self, context: RunContext[Deps], run: Run, pending: Pending, now: Callable[[], int]
+    ) -> ToolResult | Waits:
         outcome = await self.executor.run(
             pending.call,
             run_id=run.run_id,
@@ -118,9 +124,22 @@ class Acting(Generic[Deps]):
             unsure=pending.unsure,
         )
         if isinstance(outcome, NeedsApproval):
-            asked: JsonValue = {"tool": outcome.call.name, "arguments": dict(outcome.arguments)}
-            return Waits(pending.call.id, "approval", asked)
+            return await self._ask_for_approval(context, run, outcome, now)
         return outcome
+
+    async def _ask_for_approval(
+        self, context: RunContext[Deps], run: Run, needed: NeedsApproval, now: Callable[[], int]
+    ) -> ToolResult | Waits:
+        expires_at = None if self.approval_timeout is None else now() + round(self.approval_timeout * 1000)
+        request = ApprovalRequest(
+            id=needed.key, run_id=run.run_id, call=needed.call, agent=str(context.agent), expires_at=expires_at
+        )
+        try:
+            await ask_for_approval(context.runtime, request)
+        except StagebellError as error:
+            return ToolResult.error(needed.call, ErrorCode.FATAL, f"nobody can be asked for an approval: {error}")
+        asked: JsonValue = {"id": request.id, "tool": needed.call.name, "arguments": dict(needed.arguments)}
+        return Waits(needed.call.id, "approval", asked)
 
     async def _ask_person(self, context: RunContext[Deps], run: Run, call: ToolCall) -> ToolResult | Waits:
         if why := unheard(call):

@@ -27,6 +27,7 @@ from stagebell.agents.events import (
     RequestModel,
     RunCalls,
     Undone,
+    Withdraw,
 )
 from stagebell.agents.inquiries import what_happened, with_readers
 from stagebell.agents.limits import Limits
@@ -41,6 +42,7 @@ from stagebell.runtime.engine.deadlines import now_ms
 from stagebell.runtime.engine.deferred import DeferredReply
 from stagebell.runtime.engine.ports import Timers
 from stagebell.runtime.engine.timers import TimerId
+from stagebell.tools.approvals import ApprovalDecision, desk_of
 
 logger = logging.getLogger("stagebell")
 
@@ -137,6 +139,8 @@ class LoopActor(RoutedAgent):
                     await self._finish(job, result, timed=timed)
                 case CancelBelow(payload):
                     await self._cancel_below(cast("dict[str, str]", payload))
+                case Withdraw(_, "approval", payload):
+                    await self._withdraw(cast("dict[str, str]", payload)["id"])
                 case _:
                     pass
         if self.state.control.readers:
@@ -189,6 +193,14 @@ class LoopActor(RoutedAgent):
             await tell(self.runtime, cancel, AgentId.from_str(below["agent"]))
         except StagebellError as error:
             logger.warning("run %s cannot be told that it is not wanted any more: %s", below["run_id"], error)
+
+    async def _withdraw(self, approval: str) -> None:
+        """Nobody is to decide about a call of a run that has ended; perhaps somebody just did."""
+        decision = ApprovalDecision(id=approval, verdict="reject", reason="the run has ended", by=str(self.id))
+        try:
+            await tell(self.runtime, decision, desk_of(approval))
+        except StagebellError as error:
+            logger.warning("approval %s cannot be withdrawn: %s", approval, error)
 
     async def _set_timer(self, run_id: str, at_ms: int) -> None:
         at = datetime.fromtimestamp(at_ms / 1000, UTC)

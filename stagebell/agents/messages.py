@@ -5,7 +5,7 @@ StartRun ──────────▶ RunAccepted               at once; th
   AwaitRun ────────▶ RunResult                 when it has ended
   ReadRun ─────────▶ RunEvents                 when something has happened
   InspectRun ──────▶ RunSnapshot               between two steps
-  HoldRun, CancelRun, DecideCall, AnswerQuestion, AdoptRun ──▶ RunAccepted
+  HoldRun, CancelRun, AnswerQuestion, AdoptRun ──▶ RunAccepted
 ContinueRun, RunOverdue                        an agent to itself
 RunEnded                                       to the agent whose run started this one
 """
@@ -137,26 +137,6 @@ class CancelRun(BaseModel):
     why: str = ""
 
 
-class DecideCall(BaseModel):
-    """Decide about a call that waits for an approval.
-
-    Attributes:
-        run_id: of its run.
-        call_id: which one.
-        approved: whether it may be made.
-        arguments: those it is to be made with, when not those of the model.
-        reason: why it may not be made; the model is told.
-    """
-
-    model_config = _CLOSED
-
-    run_id: str
-    call_id: str
-    approved: bool
-    arguments: dict[str, JsonValue] | None = None
-    reason: str = ""
-
-
 class AnswerQuestion(BaseModel):
     """Answer a question that a run waits for."""
 
@@ -244,7 +224,6 @@ REQUESTS: Final = (
     InspectRun,
     HoldRun,
     CancelRun,
-    DecideCall,
     AnswerQuestion,
     AdoptRun,
 )

@@ -55,6 +55,7 @@ class ModelAgent(RunAgent, Generic[Deps, Output]):
         business: a model of the conversation's business section, with a default for each field.
         update: what that section becomes after a result: `update(business, call, result)`, a pure function.
         limits: bounds of each run.
+        approval_timeout: seconds that a person has to decide about a call; None for any.
         on_error: for codes of errors, whether the model is told ("feed_back") or the run ends ("end_run").
         history: processors that shorten what the model is sent.
         hooks: stand around each request to the model.
@@ -83,6 +84,7 @@ class ModelAgent(RunAgent, Generic[Deps, Output]):
         business: type[BaseModel] | None = None,
         update: Update | None = None,
         limits: Limits | None = None,
+        approval_timeout: float | None = None,
         on_error: Mapping[ErrorCode, Consequence] | None = None,
         history: Sequence[Processor] = (),
         hooks: Sequence[Hook] = (),
@@ -112,7 +114,7 @@ class ModelAgent(RunAgent, Generic[Deps, Output]):
             request_timeout,
             Stream() if stream else None,
         )
-        self._acting = Acting(executor, others, ErrorPolicy(on_error), business, update)
+        self._acting = Acting(executor, others, ErrorPolicy(on_error), business, update, approval_timeout)
         self._deps = Dependencies(deps)
         self._guardrails = [each for each in guardrails if "input" in each.places]
         self._business = business

@@ -56,7 +56,6 @@ from stagebell.agents.messages import (
     AwaitRun,
     CancelRun,
     ContinueRun,
-    DecideCall,
     HoldRun,
     InspectRun,
     Question,
@@ -76,6 +75,7 @@ from stagebell.messages.conversation import RunResult
 from stagebell.runtime.engine.deadlines import current_deadline, now_ms
 from stagebell.runtime.engine.deferred import defer_reply
 from stagebell.runtime.engine.options import agent_options
+from stagebell.tools.approvals import ApprovalDecision, register_desk
 
 _PUBLISHED: Final = (Question, TokenChunk)
 
@@ -89,6 +89,7 @@ class RunAgent(LoopActor):
         """Register the agents of a type, as every `RoutedAgent` is registered."""
         for each in _PUBLISHED:
             runtime.add_message_serializer(try_get_known_serializers_for_type(each))
+        await register_desk(runtime)
         return await super().register(runtime, type, factory, **options)
 
     # -- tasks
@@ -166,13 +167,12 @@ class RunAgent(LoopActor):
         await self._apply(Overdue(message.run_id, now_ms(), self._may_have_cut_off()))
 
     @message_handler
-    async def on_decide(self, message: DecideCall, ctx: MessageContext) -> RunAccepted:
-        """A call that waited for an approval was decided about; the first decision counts."""
-        status_of(self.state, message.run_id)
+    async def on_approval(self, message: ApprovalDecision, ctx: MessageContext) -> None:
+        """A call that waited for an approval was decided about; the desk says so once."""
         if self._is_active(message.run_id):
-            decided: JsonValue = message.model_dump(mode="json", include={"approved", "arguments", "reason"})
+            arguments = None if message.arguments is None else dict(message.arguments)
+            decided: JsonValue = {"approved": message.approved, "arguments": arguments, "reason": message.reason}
             await self._apply(CallApproved(message.call_id, decided, now_ms()))
-        return self._accepted(message.run_id)
 
     @message_handler
     async def on_answer(self, message: AnswerQuestion, ctx: MessageContext) -> RunAccepted:

@@ -30,7 +30,6 @@ from stagebell.agents.messages import (
     AnswerQuestion,
     AwaitRun,
     CancelRun,
-    DecideCall,
     HoldRun,
     InspectRun,
     ReadRun,
@@ -282,15 +281,6 @@ class RunHandle(Generic[Output]):
         handle = RunHandle[Output](self._runs, run_id)
         handle._output = self._output
         return handle
-
-    async def approve(self, call_id: str, arguments: Mapping[str, JsonValue] | None = None) -> RunStatus:
-        """Let a call that waits for it be made, with other arguments if given; the first decision counts."""
-        edited = None if arguments is None else dict(arguments)
-        return await self._do(DecideCall(run_id=self.run_id, call_id=call_id, approved=True, arguments=edited))
-
-    async def reject(self, call_id: str, reason: str) -> RunStatus:
-        """Let it not be made; the model is told why."""
-        return await self._do(DecideCall(run_id=self.run_id, call_id=call_id, approved=False, reason=reason))
 
     async def answer(self, call_id: str, text: str) -> RunStatus:
         """Answer a question that the run waits for."""

@@ -13,9 +13,10 @@ from pydantic import BaseModel
 from stagebell.agents.limits import Limits
 from stagebell.agents.messages import Task
 from stagebell.agents.runs import RunHandle, Runs
-from stagebell.errors import MalformedState, RunFailed, Undeliverable, UnknownRun
+from stagebell.errors import AlreadyDecided, MalformedState, RunFailed, Undeliverable, UnknownRun
 from stagebell.messages.conversation import Asked, Noted, RunStatus, TerminationReason
 from stagebell.testing import ScriptedModel
+from stagebell.tools.approvals import Approvals
 from stagebell.tools.tool import tool
 from tests.support.loops import host_model, results, run, says, sent, wants
 from tests.support.waiting import eventually
@@ -241,10 +242,15 @@ async def test_an_approval_is_waited_for_and_decided_once(runtime: Any, start: A
     handle = await Runs(runtime).start("assistant", "pay")
     await status(handle, RunStatus.WAITING)
     (wait,) = (await handle.state()).control.active.waiting_for  # type: ignore[union-attr]
-    assert (wait.kind, wait.payload) == ("approval", {"tool": "pay", "arguments": {"amount": 50}})
+    asked = {"id": f"{handle.run_id}:{wait.call_id}", "tool": "pay", "arguments": {"amount": 50}}
+    assert (wait.kind, wait.payload) == ("approval", asked)
     assert paid == [5]
-    await handle.approve(wait.call_id, {"amount": 20})
-    await handle.reject(wait.call_id, "too late")
+    approvals = Approvals(runtime)
+    (pending,) = await approvals.list()
+    assert pending.request.id == asked["id"]
+    await approvals.edit(pending.request.id, {"amount": 20})
+    with pytest.raises(AlreadyDecided):
+        await approvals.reject(pending.request.id, "too late")
     assert (await handle.result()).output == "done"
     assert paid == [5, 20]
     entries = [each.entry for each in await followed(handle)]
@@ -263,12 +269,40 @@ async def test_a_call_that_is_rejected_is_not_made(runtime: Any, start: Any) -> 
     await start(runtime)
     handle = await Runs(runtime).start("assistant", "pay")
     await status(handle, RunStatus.WAITING)
-    run = (await handle.state()).control.active
-    assert run is not None
-    await handle.reject(run.waiting_for[0].call_id, "not this month")
+    (pending,) = await Approvals(runtime).list()
+    await Approvals(runtime).reject(pending.request.id, "not this month")
     assert (await handle.result()).output == "not paid"
     assert "not this month" in sent(model)
     assert not paid
+
+
+async def test_nobody_decides_in_time(runtime: Any, start: Any) -> None:
+    @tool(effects="side", requires_approval=True)
+    def pay() -> None:
+        """Pay."""
+
+    model = await host_model(runtime, says(wants("pay"), "not paid"), tools=[pay], approval_timeout=0.2)
+    await start(runtime)
+    handle = await Runs(runtime).start("assistant", "pay")
+    assert (await asyncio.wait_for(handle.result(), 10)).output == "not paid"
+    assert "nobody decided" in sent(model)
+
+
+async def test_a_run_that_ends_asks_for_no_approval_any_more(runtime: Any, start: Any) -> None:
+    @tool(effects="side", requires_approval=True)
+    def pay() -> None:
+        """Pay."""
+
+    await host_model(runtime, says(wants("pay")), tools=[pay])
+    await start(runtime)
+    handle = await Runs(runtime).start("assistant", "pay")
+    await status(handle, RunStatus.WAITING)
+    await handle.cancel()
+    for _ in range(100):
+        if not await Approvals(runtime).list():
+            break
+        await asyncio.sleep(0.02)
+    assert await Approvals(runtime).list() == []
 
 
 async def test_a_person_is_asked(runtime: Any, start: Any) -> None:
