@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from stagebell import errors, testing
+    from stagebell.agents.context import RunContext
+    from stagebell.agents.delegates import agent_tool, handoff
+    from stagebell.agents.limits import Limits
+    from stagebell.agents.messages import Task
+    from stagebell.agents.model_agent import ModelAgent
+    from stagebell.agents.runs import RunHandle, Runs
     from stagebell.errors import StagebellError
+    from stagebell.messages.conversation import RunResult, RunStatus, TerminationReason
     from stagebell.runtime.engine.deadlines import deadline, remaining
     from stagebell.runtime.engine.deferred import DeferredReply, defer_reply
     from stagebell.runtime.engine.hops import hop_limit
@@ -31,18 +38,29 @@ __all__ = [
     "DeadLetter",
     "DeadLetters",
     "DeferredReply",
+    "Limits",
     "LocalRuntime",
+    "ModelAgent",
     "Publisher",
     "RedisRuntime",
     "Retry",
+    "RunContext",
+    "RunHandle",
+    "RunResult",
+    "RunStatus",
+    "Runs",
     "Settings",
     "StagebellError",
+    "Task",
+    "TerminationReason",
     "Timer",
     "Timers",
     "agent_options",
+    "agent_tool",
     "deadline",
     "defer_reply",
     "errors",
+    "handoff",
     "hop_limit",
     "immediate",
     "migrates",
@@ -54,17 +72,28 @@ _MODULES = {
     "DeadLetter": "stagebell.runtime.redis.letters",
     "DeadLetters": "stagebell.runtime.redis.dead_letters",
     "DeferredReply": "stagebell.runtime.engine.deferred",
+    "Limits": "stagebell.agents.limits",
     "LocalRuntime": "stagebell.runtime.local.runtime",
+    "ModelAgent": "stagebell.agents.model_agent",
     "Publisher": "stagebell.runtime.redis.publisher",
     "RedisRuntime": "stagebell.runtime.redis.runtime",
     "Retry": "stagebell.runtime.engine.retry",
+    "RunContext": "stagebell.agents.context",
+    "RunHandle": "stagebell.agents.runs",
+    "RunResult": "stagebell.messages.conversation",
+    "RunStatus": "stagebell.messages.conversation",
+    "Runs": "stagebell.agents.runs",
     "Settings": "stagebell.runtime.ops.settings",
     "StagebellError": "stagebell.errors",
+    "Task": "stagebell.agents.messages",
+    "TerminationReason": "stagebell.messages.conversation",
     "Timer": "stagebell.runtime.engine.timers",
     "Timers": "stagebell.runtime.engine.ports",
     "agent_options": "stagebell.runtime.engine.options",
-    "defer_reply": "stagebell.runtime.engine.deferred",
+    "agent_tool": "stagebell.agents.delegates",
     "deadline": "stagebell.runtime.engine.deadlines",
+    "defer_reply": "stagebell.runtime.engine.deferred",
+    "handoff": "stagebell.agents.delegates",
     "hop_limit": "stagebell.runtime.engine.hops",
     "immediate": "stagebell.runtime.engine.immediate",
     "migrates": "stagebell.runtime.engine.migrations",
