@@ -4,7 +4,8 @@ An agent has a message at its head that has to wait: its next attempt is not due
 comes after it for the same agent has to wait too, and would fill the credit of the partition. So it is not taken into
 memory: only the ids of the entries are known, until the head is gone and the inbox is read again from the first of
 them.
-Calls from turns are let through: somebody's turn is open until they are answered, perhaps that of the agent itself.
+Calls from turns are let through: somebody's turn is open until they are answered, perhaps that of the agent itself. To
+an agent whose state cannot be read all calls are, since they end in the error that says so.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from stagebell.runtime.redis.lookahead import EntryId, parse_entry_id
 class Held:
     """What is held back for one agent: the `heads` that it waits for, in memory, and the `ids` that are not."""
 
-    __slots__ = ("heads", "ids", "reason")
+    __slots__ = ("answers", "heads", "ids", "reason")
 
     def __init__(self) -> None:
         self.heads: set[str] = set()
         self.ids: dict[str, None] = {}
         self.reason = ""  # why the agent is paused, if it is: until another program takes over
+        self.answers = False  # calls from outside of turns are let through, too
 
     @property
     def waiting(self) -> int:

@@ -167,3 +167,11 @@ def is_call(envelope: bytes) -> bool:
         return may_be_call(envelope) and bool(unpack(envelope).chain)
     except MessageError:
         return False  # it is read, and set aside, when it is its turn
+
+
+def wants_answer(envelope: bytes) -> bool:
+    """True for a call, from a turn or from outside."""
+    try:
+        return b'"reply":' in envelope and bool(unpack(envelope).reply)
+    except MessageError:
+        return False

@@ -26,7 +26,15 @@ from stagebell.runtime.redis.ends import Ends
 from stagebell.runtime.redis.holding import Holding
 from stagebell.runtime.redis.keys import LeasedKeys
 from stagebell.runtime.redis.link import Link
-from stagebell.runtime.redis.lookahead import EntryId, LookAhead, after, is_call, may_be_call, parse_entry_id
+from stagebell.runtime.redis.lookahead import (
+    EntryId,
+    LookAhead,
+    after,
+    is_call,
+    may_be_call,
+    parse_entry_id,
+    wants_answer,
+)
 from stagebell.runtime.redis.parked import Incoming, Parked
 from stagebell.runtime.redis.phantoms import Phantoms
 from stagebell.runtime.redis.requests import Turn
@@ -250,19 +258,21 @@ class Partition:
 
     # -- messages that have to wait
 
-    def hold_back(self, agent: AgentId, head: str, reason: str = "") -> None:
+    def hold_back(self, agent: AgentId, head: str, reason: str = "", *, answers: bool = False) -> None:
         """Leave what comes after this message for the same agent in the inbox, until `release`.
 
         Args:
             agent: the agent.
             head: the entry that waits; it stays in memory, and takes no credit.
             reason: why the agent is paused, if this program can do nothing about it.
+            answers: calls to it are handed on, for they will be answered with that reason.
         """
         held = self.holding.of(str(agent))
         held.heads.add(head)
         held.reason = held.reason or reason
-        if 2 * len(self.pending) <= self.credit:
-            return  # what is in memory for it by now is in nobody's way
+        held.answers = answers
+        if 2 * len(self.pending) <= self.credit and not reason:
+            return  # what is in memory for it by now is in nobody's way, and will soon go on
         first = parse_entry_id(head)
         for entry_id, message in list(self.pending.items()):
             if message.agent == agent and parse_entry_id(entry_id) > first and message.let_go():
@@ -277,7 +287,9 @@ class Partition:
             self._read_on()
 
     def _stays(self, agent: str, envelope: bytes) -> bool:
-        return bool(self.holding) and agent in self.holding and not is_call(envelope)
+        if not self.holding or agent not in self.holding:
+            return False
+        return not (wants_answer(envelope) if self.holding.of(agent).answers else is_call(envelope))
 
     async def _look_for_heads(self) -> None:
         """An operator may have deleted a message that this program cannot read."""

@@ -27,6 +27,7 @@ from stagebell.runtime.engine.retry import Retry
 from stagebell.runtime.engine.turn import Entry, Turn
 from stagebell.runtime.redis.endings import TurnEnding
 from stagebell.runtime.redis.limits import LimitedTurn
+from stagebell.runtime.redis.pausing import UNREADABLE
 from stagebell.runtime.redis.results import RetryReply
 from stagebell.runtime.redis.storage import stored_of
 from stagebell.runtime.redis.wire import reason_text
@@ -154,12 +155,30 @@ class RetriedTurn(LimitedTurn):
         self._partition.release(self.agent, self.fence.entry_id)
         return True
 
+    # -- a publish whose agent has a state that this program cannot read, see `pausing`
+
+    def wait_for_state(self, look_again_ms: int) -> None:
+        """Wait, and let wait what comes after it for the same agent; look again after a while."""
+        if not self._services.stopping:
+            clock = self._services.clock
+            self._alarm = clock.call_at(clock.now_ms() + look_again_ms, self.look_again)
+            self._partition.hold_back(self.agent, self.fence.entry_id, UNREADABLE, answers=True)
+
+    def look_again(self) -> None:
+        """Load the agent anew, now: its state may have been put right. What waits for this message goes on waiting."""
+        if self._alarm is not None and self.entry is not None and self.entry.activation is not None:
+            self._alarm.cancel()
+            self._alarm = None
+            self._services.dispatcher.enqueue(self.entry.activation, self.entry, first=True)
+            self._services.dispatcher.unbar(self.entry.activation, UNREADABLE)
+
     def _bar(self, activation: Activation) -> None:
         if not activation.hosted.interleaved:
             self._services.dispatcher.bar(activation, self._why)
 
     def _unbar(self, activation: Activation) -> None:
         self._services.dispatcher.unbar(activation, self._why)
+        self._services.dispatcher.unbar(activation, UNREADABLE)
 
     @property
     def _why(self) -> str:

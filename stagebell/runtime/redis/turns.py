@@ -134,6 +134,8 @@ class DurableTurn(RetriedTurn):
             raise CancelledError
         if self._ended_by:  # while it waited to be tried again
             raise CancelledError
+        if self._partition.holding:  # its agent was paused, and what came after it waits
+            self._partition.release(self.agent, self.fence.entry_id)
         if turn.below is None and not self.careful:
             return None
         return self._begin_with_care(turn)
@@ -254,7 +256,7 @@ class DurableTurn(RetriedTurn):
         if self.abandoned or isinstance(error, KeyboardInterrupt | SystemExit):
             return
         if isinstance(error, StateMismatch) and self.turn is None and self.entry is not None and not self.answers:
-            pause(self._services, turn.activation, error, self.entry)
+            pause(self._services, turn.activation, error, self)
             return
         self._closed = True
         stored = stored_of(turn.activation)

@@ -11,12 +11,13 @@ from autogen_core import AgentId, TopicId
 from stagebell.errors import CantHandle, MalformedMessage, MessageError, UnknownVersion, UnregisteredType
 from stagebell.messages.codec import unpack
 from stagebell.messages.envelope import Envelope
+from stagebell.runtime.engine.activation import Activation
 from stagebell.runtime.engine.hops import fresh_context
 from stagebell.runtime.engine.turn import Entry
 from stagebell.runtime.redis.ears import Fields
 from stagebell.runtime.redis.keys import PartitionKeys
 from stagebell.runtime.redis.partition import Partition
-from stagebell.runtime.redis.pausing import look_again
+from stagebell.runtime.redis.pausing import UNREADABLE, wait_on
 from stagebell.runtime.redis.requests import NO_REPLY
 from stagebell.runtime.redis.results import EndWanted
 from stagebell.runtime.redis.retries import MOST_ATTEMPTS
@@ -126,11 +127,23 @@ class Receiver:
             deadline=envelope.deadline,
         )
         entry.activation = activation
-        if activation.barred and message.answers:
-            look_again(services, activation)
+        if UNREADABLE in activation.barred and not self._look_again(partition, message, activation):
+            return
         services.dispatcher.enqueue(activation, entry)
         if not hosted.reentrant and activation.top is not None:
             services.find_circles(activation)
+
+    def _look_again(self, partition: Partition, message: DurableTurn, activation: Activation) -> bool:
+        """For a call to a paused agent, with what is published to it before; a publish waits (False)."""
+        if not message.answers:
+            wait_on(message)
+            return False
+        for agent, head in partition.holding.paused_heads():
+            waiting = partition.pending.get(head)
+            if agent == str(activation.id) and isinstance(waiting, DurableTurn):
+                waiting.look_again()
+        self._services.dispatcher.unbar(activation, UNREADABLE)
+        return True
 
     def _lives_elsewhere(self, partition: Partition, agent: AgentId) -> bool:
         place = self._services.directory.place(agent)
