@@ -30,6 +30,7 @@ from pydantic import BaseModel
 
 from stagebell import DeferredReply, Timers, defer_reply
 from tests.failure.charging import till
+from tests.failure.office import office
 
 COLLECTORS = 5
 LARGE = "x" * 2_000_000
@@ -473,6 +474,7 @@ async def visits(runtime: AgentRuntime) -> None:
 
 Setup = Callable[[AgentRuntime], Awaitable[None]]
 SETUPS: dict[str, Setup] = {
+    "office": office,
     "till": till,
     "audit": audit,
     "troubles": troubles,

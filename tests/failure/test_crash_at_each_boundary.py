@@ -28,6 +28,7 @@ import pytest
 from autogen_core import AgentId, TopicId
 
 from stagebell import Publisher, RedisRuntime
+from stagebell.tools.approvals import DESK, ApprovalDecision, Approvals, desk_of
 from tests.failure.agents import (
     ALARMS,
     FILES,
@@ -44,6 +45,7 @@ from tests.failure.agents import (
     Trouble,
 )
 from tests.failure.crashes import Moment, Victim
+from tests.failure.office import Agree, Done, Walk
 from tests.failure.view import View
 from tests.support.servers import Server, available_kinds
 from tests.support.waiting import eventually
@@ -52,6 +54,8 @@ pytestmark = [pytest.mark.integration]
 
 AT_ONCE = 2
 MOMENTS: tuple[Moment, ...] = ("before", "after", "frozen")
+APPROVAL = "r1:c1"
+DECISION = ApprovalDecision(id=APPROVAL, verdict="approve", by="ann").model_dump(mode="json")
 HALVES = list(zip(cycle(available_kinds()), MOMENTS, strict=False))
 
 States = dict[str, dict[str, dict[str, Any]]]
@@ -110,6 +114,23 @@ async def _a_message_that_fails(publisher: Publisher) -> Any:
 async def _reminded(publisher: Publisher) -> Any:
     """A turn sets timers: one brings a message to an agent, one a publish."""
     return (await publisher.call(Remind(delay=0.02), AgentId("reminder", "a"))).count
+
+
+async def _walked(publisher: Publisher) -> Any:
+    """An agent tells itself to go on, twice, and another one each time; the last turn answers."""
+    publisher.register(Done)
+    return (await publisher.call(Walk(steps=2), AgentId("walker", "a"))).text
+
+
+async def _agreed(publisher: Publisher) -> Any:
+    """A call waits until a person has decided: at the desk, and for an answer that comes later."""
+    publisher.register(Done)
+    asked = asyncio.create_task(publisher.call(Agree(id=APPROVAL), AgentId("asker", "a")))
+    approvals = Approvals(publisher)
+    while not await approvals.list():
+        await asyncio.sleep(0.01)  # nobody has asked yet
+    assert await approvals.approve(APPROVAL, by="ann")
+    return (await asked).text
 
 
 def _round(**options: Any) -> Callable[[Publisher], Awaitable[Any]]:
@@ -184,6 +205,23 @@ STORIES = {
             "tally": {"late": _kept({"a": [1]})},
         },
         least=6,
+    ),
+    "messages told": Story(
+        "office",
+        _walked,
+        "3 steps",
+        {"stamps": {"a": {"numbers": [2, 1, 0]}}},
+        least=5,
+    ),
+    "a call that a person agrees to": Story(
+        "office",
+        _agreed,
+        "approve by ann",
+        {
+            "asker": {"a": {"waiting": {}, "decided": ["approve"]}},
+            DESK: {desk_of(APPROVAL).key: {"pending": {}, "decided": {APPROVAL: DECISION}}},
+        },
+        least=4,
     ),
     "calls at once that both come back": _visits(_round(pauses=[0.03, 0.0]), "b", "c", least=10),
     "nested turns whose calls come back": _visits(_round(deep=True), "b", "c", "b-inner", "c-inner", least=18),
