@@ -33,11 +33,18 @@ if TYPE_CHECKING:
     from stagebell.runtime.redis.letters import DeadLetter
     from stagebell.runtime.redis.publisher import Publisher
     from stagebell.runtime.redis.runtime import RedisRuntime
+    from stagebell.tools.agent import ToolAgent
+    from stagebell.tools.approvals import Approvals
+    from stagebell.tools.context import ToolContext
+    from stagebell.tools.guardrails import Guardrail
+    from stagebell.tools.tool import tool
 
 __all__ = [
+    "Approvals",
     "DeadLetter",
     "DeadLetters",
     "DeferredReply",
+    "Guardrail",
     "Limits",
     "LocalRuntime",
     "ModelAgent",
@@ -55,6 +62,8 @@ __all__ = [
     "TerminationReason",
     "Timer",
     "Timers",
+    "ToolAgent",
+    "ToolContext",
     "agent_options",
     "agent_tool",
     "deadline",
@@ -66,12 +75,15 @@ __all__ = [
     "migrates",
     "remaining",
     "testing",
+    "tool",
 ]
 
 _MODULES = {
+    "Approvals": "stagebell.tools.approvals",
     "DeadLetter": "stagebell.runtime.redis.letters",
     "DeadLetters": "stagebell.runtime.redis.dead_letters",
     "DeferredReply": "stagebell.runtime.engine.deferred",
+    "Guardrail": "stagebell.tools.guardrails",
     "Limits": "stagebell.agents.limits",
     "LocalRuntime": "stagebell.runtime.local.runtime",
     "ModelAgent": "stagebell.agents.model_agent",
@@ -89,6 +101,8 @@ _MODULES = {
     "TerminationReason": "stagebell.messages.conversation",
     "Timer": "stagebell.runtime.engine.timers",
     "Timers": "stagebell.runtime.engine.ports",
+    "ToolAgent": "stagebell.tools.agent",
+    "ToolContext": "stagebell.tools.context",
     "agent_options": "stagebell.runtime.engine.options",
     "agent_tool": "stagebell.agents.delegates",
     "deadline": "stagebell.runtime.engine.deadlines",
@@ -98,6 +112,7 @@ _MODULES = {
     "immediate": "stagebell.runtime.engine.immediate",
     "migrates": "stagebell.runtime.engine.migrations",
     "remaining": "stagebell.runtime.engine.deadlines",
+    "tool": "stagebell.tools.tool",
 }
 
 

@@ -90,7 +90,7 @@ class RateLimit:
         return cls(int(found[1]), _UNITS.get(found[2]) or float(found[2][:-1]))
 
 
-Arguments: TypeAlias = Mapping[str, JsonValue]
+Arguments: TypeAlias = Mapping[str, Any]
 AskStatus: TypeAlias = Callable[[ToolContext[Any]], Awaitable[Status]]
 Compensate: TypeAlias = Callable[[Arguments, JsonValue, ToolContext[Any]], Any]
 ApprovalRule: TypeAlias = bool | Callable[[Arguments], bool]

@@ -184,7 +184,7 @@ class Executor(Generic[DepsT]):
             return None
         undo = call.model_copy(update={"id": f"{call.id}~undo"})
         life = Life(undo, run_id, deps, Stop(token), None, None, unsure, tool=tool)
-        ended = parse(life)
+        ended = parse(life) or validate(life)
         if ended is None:
             ended = await self._intend(life)
             self._tell(life, Step.INTENT, ended)

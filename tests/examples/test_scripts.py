@@ -15,10 +15,10 @@ SCRIPTS = sorted((PROJECT / "examples").glob("[0-9][0-9]_*.py"))
 pytestmark = pytest.mark.evaluation
 
 
-def run(script: str, folder: Path) -> list[str]:
+def run(script: str, folder: Path, *flags: str) -> list[str]:
     """What the script prints, run in a folder of its own."""
     done = subprocess.run(
-        [sys.executable, str(PROJECT / "examples" / script)],
+        [sys.executable, str(PROJECT / "examples" / script), *flags],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(PROJECT)},
         capture_output=True,
@@ -56,6 +56,14 @@ def test_state_is_counted_on_in_the_other_runtime(tmp_path: Path) -> None:
     assert run("04_state.py", tmp_path) == [
         "LocalRuntime: 40 came, 40 so far",
         "RedisRuntime: 2 came, 42 so far",
+    ]
+
+
+@pytest.mark.parametrize("flags", [(), ("--redis",)], ids=["local", "redis"])
+def test_a_person_agrees_to_a_refund(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    assert run("05_tools_with_approval.py", tmp_path, *flags) == [
+        'waits for a person: {"order": "A2", "cents": 9000}',
+        "Both are paid back. [500, 4500]",
     ]
 
 

@@ -59,8 +59,26 @@ def test_the_shop_is_a_module_with_a_setup(tmp_path: Path) -> None:
     assert run(program) == "order 7 at eu\n"
 
 
+def test_the_refund_waits_for_nobody_when_it_is_small(tmp_path: Path) -> None:
+    (tmp_path / "refunds.py").write_text(programs()[2])
+    program = tmp_path / "main.py"
+    program.write_text(
+        "import asyncio\n"
+        "from autogen_core import AgentId, FunctionCall\n"
+        "from stagebell import LocalRuntime, ToolAgent\n"
+        "from refunds import Bank, refund\n"
+        "async def main():\n"
+        "    async with LocalRuntime() as runtime:\n"
+        "        await ToolAgent.register(runtime, 'bank', lambda: ToolAgent('Pays.', [refund], deps=Bank()))\n"
+        "        call = FunctionCall(id='1', name='refund', arguments='{\"order\": \"A1\", \"cents\": 500}')\n"
+        "        print((await runtime.send_message(call, AgentId('bank', 'one'))).content)\n"
+        "asyncio.run(main())\n"
+    )
+    assert run(program) == "500 cents are paid back for A1\n"
+
+
 def test_the_desk_answers_when_it_was_told_to(tmp_path: Path) -> None:
-    (tmp_path / "desk.py").write_text(programs()[2])
+    (tmp_path / "desk.py").write_text(programs()[3])
     program = tmp_path / "main.py"
     program.write_text(
         "import asyncio\n"

@@ -68,7 +68,7 @@ def test_what_makes_no_sense_is_refused_with_the_name_of_the_tool(options: ToolO
 
 
 def test_approval_depends_on_the_arguments_when_it_is_a_function() -> None:
-    declares = Declared(requires_approval=lambda arguments: arguments["cents"] > 100)  # type: ignore[operator]
+    declares = Declared(requires_approval=lambda arguments: arguments["cents"] > 100)
     assert [declares.needs_approval({"cents": cents}) for cents in (100, 101)] == [False, True]
     assert [Declared(requires_approval=wanted).needs_approval({}) for wanted in (False, True)] == [False, True]
     assert declares.approval == "by arguments"

@@ -43,7 +43,7 @@ def owned(arguments: Mapping[str, Any], context: ToolContext[Bank]) -> bool:
     return context.deps.operator == context.deps.owner
 
 
-@tool(effects="idempotent", authorise=owned, rate_limit="20/s", requires_approval=lambda given: given["cents"] > 1000)  # type: ignore[operator]
+@tool(effects="idempotent", authorise=owned, rate_limit="20/s", requires_approval=lambda given: given["cents"] > 1000)
 async def refund(context: ToolContext[Bank], order: str, cents: Annotated[int, Field(gt=0)] = 100) -> str:
     """Pay back."""
     if order in [paid for paid, _, _ in context.deps.paid]:
