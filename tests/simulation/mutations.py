@@ -218,6 +218,12 @@ _JOURNAL = {
     "retry-no-input": Mutation(
         "retry", "if not entry(KEYS[3], ARGV[3], ARGV[4]) then return refuse({'DUP'}) end", "", "test_scripts_retry.py"
     ),
+    "withdraw-keeps-journal": Mutation(
+        "withdraw",
+        "redis.call('DEL', KEYS[4], KEYS[5])",
+        "",
+        _CALL + "test_a_callee_cannot_answer_a_withdrawn_call",
+    ),
     "withdraw-answered": Mutation(
         "withdraw",
         "if not input or (journalled and string.sub(call, 1, 1) ~= 'S') then return 0 end",

@@ -170,7 +170,8 @@ class Scripts(TurnScripts, TimerScripts):
         journal = reply_to.key if reply_to.mode == "journal" else callee.run
         return self.run(
             results.read_flag,
-            *("EVALSHA", SHA["withdraw"], 3, callee.inbox, callee.run, journal),
+            *("EVALSHA", SHA["withdraw"], 5, callee.inbox, callee.run, journal),
+            *(callee.journal(turn_id), callee.savepoints(turn_id)),
             *(reply_to.mode, entry_id, turn_id, reply_to.field, failure),
         )
 

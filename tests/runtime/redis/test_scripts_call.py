@@ -178,9 +178,12 @@ async def test_a_callee_cannot_answer_a_withdrawn_call(world: World) -> None:
     token = await world.own(world.b, worker="w2")
     callee = Turn(world.b, token, "b/1", sent.entry_id, "T.0.0")
     await world.scripts.begin(callee)
+    await world.scripts.record(callee, "name", "noted down", nonce="w2.1")
+    world.client.hset(world.b.savepoints("T.0.0"), mapping={"0": "state", "#n": 1})
     to = ReplyTo.caller(world.a, "T", "0.0")
     await world.scripts.withdraw(world.b, entry_id=sent.entry_id, turn_id="T.0.0", reply_to=to, failure=b"late")
     assert world.hash(world.b.run) == {}
+    assert not world.client.exists(world.b.journal("T.0.0"), world.b.savepoints("T.0.0"))
     with world.untouched():
         reply = await world.scripts.commit(callee, version=0, reply_to=to, reply=b"answer")
         assert reply.status == "DUP"
