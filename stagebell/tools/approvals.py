@@ -42,7 +42,9 @@ DESK: Final = "stagebell.approvals"
 """The agent type of the desk."""
 
 _SHARDS: Final = 64
-_MOST_DECIDED: Final = 50
+_MOST_WAITING: Final = 400_000  # bytes at one desk; a state may have 1 MiB, and escapes take room
+_MOST_DECIDED: Final = 20
+_YEAR_9999: Final = 253_370_764_800_000
 _LONGEST_REMEMBERED: Final = 10_000  # characters of arguments
 
 Verdict = Literal["approve", "edit", "reject", "expired"]
@@ -68,7 +70,7 @@ class ApprovalRequest(BaseModel):
     call: ToolCall
     agent: str
     reason: str = ""
-    expires_at: int | None = None
+    expires_at: int | None = Field(default=None, ge=0, le=_YEAR_9999)
     context: str = ""
 
 
@@ -135,6 +137,11 @@ _pending = TypeAdapter(dict[str, PendingApproval])
 _decided = TypeAdapter(dict[str, ApprovalDecision])
 
 
+def _size(request: ApprovalRequest) -> int:
+    """About how many bytes it takes in a state."""
+    return len(request.model_dump_json())
+
+
 def desk_of(id: str) -> AgentId:
     """The desk at which a request of this id waits."""
     return AgentId(DESK, str(int.from_bytes(blake2b(id.encode(), digest_size=4).digest()) % _SHARDS))
@@ -169,10 +176,16 @@ class ApprovalDesk(RoutedAgent):
 
     @message_handler
     async def on_request(self, message: ApprovalRequest, ctx: MessageContext) -> None:
-        """Let it wait. One that was decided before, and is asked for again, gets the same decision again."""
+        """Let it wait. One that was decided before, and is asked for again, gets the same decision again.
+
+        What waits here must fit into a state: when it does not, nobody is asked and the call is rejected.
+        """
         known = self._decided.get(message.id)
         if known is not None:
             await self._tell(message, known)
+        elif message.id not in self._pending and not self._has_room_for(message):
+            reason = f"too much waits for a person already: {len(self._pending)} requests at this desk"
+            await self._tell(message, ApprovalDecision(id=message.id, verdict="reject", reason=reason, by=DESK))
         elif message.id not in self._pending:
             timer = await self._expire_at(message)
             asked_at = int(time.time() * 1000)
@@ -227,6 +240,10 @@ class ApprovalDesk(RoutedAgent):
             await self._timers.cancel_timer(known.timer)
         del self._pending[decision.id]
         self._remember(decision)
+
+    def _has_room_for(self, request: ApprovalRequest) -> bool:
+        waiting = sum(_size(each.request) for each in self._pending.values())
+        return waiting + _size(request) <= _MOST_WAITING
 
     def _remember(self, decision: ApprovalDecision) -> None:
         if len(str(decision.arguments)) <= _LONGEST_REMEMBERED:

@@ -167,6 +167,17 @@ async def test_asked_again_it_is_told_again(office: Any) -> None:
     assert await told(office, 2) == ["a approve None  "] * 2
 
 
+async def test_a_desk_that_is_full_lets_nobody_wait_for_ever(office: Any) -> None:
+    large = CALL.model_copy(update={"arguments": "x" * 150_000})
+    ids = [id for id in map(str, range(1000)) if desk_of(id) == desk_of("0")][:3]
+    for id in ids:
+        request = ApprovalRequest(id=id, run_id="r1", call=large, agent=str(ASKS))
+        await ask_for_approval(office, request)
+    (line,) = await told(office, 1)
+    assert line.startswith(f"{ids[2]} reject None too much waits for a person already: 2 requests")
+    assert [each.request.id for each in await Approvals(office).list()] == ids[:2]
+
+
 async def test_a_decision_may_be_sent_as_a_message(office: Any) -> None:
     await ask(office, "a")
     await office.schedule(ApprovalDecision(id="a", verdict="approve"), desk_of("a"), delay=0)

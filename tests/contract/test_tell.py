@@ -192,3 +192,21 @@ async def test_from_outside_it_is_there_at_once(runtime: Any, start: Any, cls: A
     assert await timer.cancel() is False
     await asyncio.wait_for(runtime.stop_when_idle(), 10)
     assert seen == [("told", "None", True, None, None)]
+
+
+@pytest.mark.needs(any_object=False)
+async def test_an_agent_that_is_bound_to_another_process_is_told_too(make_runtime: Any, start: Any) -> None:
+    seen: Seen = []
+    holds, tells = make_runtime(), make_runtime()
+    await host(holds, "bound", note=hear(seen), cls=Bound)
+    await start(holds)
+
+    async def ask(doing: Doing, message: Ask, ctx: MessageContext) -> None:
+        await tell(doing, "from a turn", agent("bound", "b"))
+
+    await host(tells, "tells", ask)
+    await start(tells)
+    await tells.send_message(Ask(), agent("tells"))
+    await tells.schedule(Note(text="from outside"), agent("bound", "b"), delay=0)
+    await eventually(lambda: len(seen) == 2, 5)
+    assert [(text, sender) for text, sender, *_ in seen] == [("from a turn", "tells/default"), ("from outside", "None")]
