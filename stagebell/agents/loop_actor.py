@@ -16,6 +16,7 @@ from pydantic import JsonValue
 
 from stagebell.agents.acting import tell
 from stagebell.agents.events import (
+    Action,
     Begin,
     CallsHandled,
     CancelBelow,
@@ -131,7 +132,13 @@ class LoopActor(RoutedAgent):
         before = self.state
         step = next_step(before, event, self.limits)
         self.state = step.state
-        for action in step.actions:
+        await self._act_on(step.actions)
+        if self.state.control.readers:
+            await self._answer_readers()
+        await self._go_on()
+
+    async def _act_on(self, actions: Sequence[Action]) -> None:
+        for action in actions:
             match action:
                 case Begin(run) if run.deadline is not None and run.deadline != run.job.deadline:
                     await self._set_timer(run.run_id, run.deadline)
@@ -143,9 +150,6 @@ class LoopActor(RoutedAgent):
                     await self._withdraw(cast("dict[str, str]", payload)["id"])
                 case _:
                     pass
-        if self.state.control.readers:
-            await self._answer_readers()
-        await self._go_on()
 
     async def _go_on(self) -> None:
         """Tell this agent to do what is due, unless it was told."""

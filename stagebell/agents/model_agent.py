@@ -26,6 +26,7 @@ from stagebell.agents.messages import Task
 from stagebell.agents.outputs import Outputs, Rejected, Validator
 from stagebell.agents.run_agent import RunAgent
 from stagebell.agents.state import Run
+from stagebell.agents.stores.port import RunStore
 from stagebell.agents.streaming import Stream
 from stagebell.messages.conversation import Decided, Returned
 from stagebell.messages.reasons import explain, shorten
@@ -62,6 +63,8 @@ class ModelAgent(RunAgent, Generic[Deps, Output]):
         tools_for_step: the names of the tools that may be used in a step; None for all.
         cost: what a request cost, for `limits.max_cost`.
         stream: answers are published piece by piece while they are written, see `tokens_topic`.
+        store: where the conversation is kept, on `LocalRuntime` (see `stagebell.agents.stores`); None: in memory there,
+            and in the server on `RedisRuntime`.
         request_timeout: seconds that a request to the model may take; None for any.
         description: what the agent is, for AutoGen's metadata.
 
@@ -91,14 +94,14 @@ class ModelAgent(RunAgent, Generic[Deps, Output]):
         tools_for_step: ToolsForStep[Deps] | None = None,
         cost: Cost | None = None,
         stream: bool = False,
+        store: RunStore | None = None,
         request_timeout: float | None = 120.0,
         description: str = "An agent that decides by a model.",
     ) -> None:
-        super().__init__(description, limits or Limits())
+        super().__init__(description, limits or Limits(), store)
         delegates = [each for each in tools if isinstance(each, Delegate)]
-        toolset = Toolset[Deps](each for each in tools if not isinstance(each, Delegate))
-        executor = Executor(toolset, guardrails=guardrails, ledger=TurnLedger())
-        others = Delegates(delegates, ask_person=ask_person, taken=toolset.names)
+        executor = _executor(tools, guardrails)
+        others = Delegates(delegates, ask_person=ask_person, taken=executor.tools.names)
         several = [instructions] if isinstance(instructions, str) or callable(instructions) else instructions
         outputs = Outputs(cast("type[Output]", output_type or str), output_validators, guardrails)
         self._asking = Asking(
@@ -179,6 +182,11 @@ class ModelAgent(RunAgent, Generic[Deps, Output]):
                 used |= _ids(entry)
         self._used = len(entries), used
         return used
+
+
+def _executor(tools: Sequence[ToolLike[Deps]], guardrails: Sequence[Guardrail]) -> Executor[Deps]:
+    toolset = Toolset[Deps](each for each in tools if not isinstance(each, Delegate))
+    return Executor(toolset, guardrails=guardrails, ledger=TurnLedger())
 
 
 def _ids(entry: Decided | Returned) -> set[str]:

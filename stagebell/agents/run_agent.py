@@ -48,8 +48,8 @@ from stagebell.agents.inquiries import (
     with_reader,
     with_reply,
 )
+from stagebell.agents.kept import KeptActor
 from stagebell.agents.loop import due
-from stagebell.agents.loop_actor import LoopActor
 from stagebell.agents.messages import (
     AdoptRun,
     AnswerQuestion,
@@ -81,8 +81,8 @@ _PUBLISHED: Final = (Question, TokenChunk)
 
 
 @agent_options(interrupted_by=(CancelRun, RunOverdue), state_type="ModelAgent")
-class RunAgent(LoopActor):
-    """Base of agents that run tasks: the messages that they handle. See `LoopActor`."""
+class RunAgent(KeptActor):
+    """Base of agents that run tasks: the messages that they handle. See `KeptActor`."""
 
     @classmethod
     async def register(cls, runtime: AgentRuntime, type: str, factory: Any, **options: Any) -> AgentType:
