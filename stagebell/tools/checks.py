@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import inspect
 import json
-from typing import Any, Never, cast
+from typing import Any, Final, Never, cast
 
 from stagebell.errors import InvalidArguments, ToolError
 from stagebell.messages.tool_calls import ErrorCode
 from stagebell.tools.lifecycle import Ended, Life, NeedsApproval
 from stagebell.tools.policy import cleaned, code_of, text_of
+
+
+def _refuse(constant: str) -> Never:
+    raise ValueError(f"{constant} is no JSON")
+
+
+_json: Final = json.JSONDecoder(parse_constant=_refuse)
 
 
 def parse(life: Life[Any]) -> Ended:
@@ -19,7 +26,7 @@ def parse(life: Life[Any]) -> Ended:
         life.note = "rewritten", "by a person"
         return None
     try:
-        found: object = json.loads(life.call.arguments or "{}", parse_constant=_refuse)
+        found: object = _json.decode(life.call.arguments or "{}")
     except (ValueError, RecursionError) as error:
         return life.failed(ErrorCode.INVALID_ARGUMENTS, cleaned(f"the arguments are not JSON: {error}"))
     if not isinstance(found, dict):
@@ -76,7 +83,3 @@ def _kind(value: object) -> str:
     if value is None or isinstance(value, bool):
         return "null" if value is None else "boolean"
     return "text" if isinstance(value, str) else "array" if isinstance(value, list) else "number"
-
-
-def _refuse(constant: str) -> Never:
-    raise ValueError(f"{constant} is no JSON")

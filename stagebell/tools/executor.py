@@ -10,11 +10,10 @@ The steps and their order are in `lifecycle`. What holds at all times
 
 from __future__ import annotations
 
-import inspect
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final, Generic, cast
+from typing import Any, Final, Generic, TypeAlias, cast
 
 from autogen_core import CancellationToken
 
@@ -22,7 +21,7 @@ from stagebell.messages.tool_calls import ErrorCode, ToolCall, ToolResult
 from stagebell.tools.attempts import Attempts
 from stagebell.tools.checks import approve, authorise, check_idempotency, parse, validate
 from stagebell.tools.conflicts import Access, groups
-from stagebell.tools.declared import Strategy
+from stagebell.tools.declared import Declared, Strategy
 from stagebell.tools.guardrails import Guardrail, Refuse, Rewrite, Subject, judge
 from stagebell.tools.ledger import Earlier, Ledger
 from stagebell.tools.lifecycle import (
@@ -38,10 +37,14 @@ from stagebell.tools.lifecycle import (
 from stagebell.tools.policy import cleaned, text_of
 from stagebell.tools.rates import Window
 from stagebell.tools.running import Stop
+from stagebell.tools.tool import TypedTool
 from stagebell.tools.toolset import Toolset
 from stagebell.tools.values import as_json
 
 _ASKED_ONCE: Final = (Step.GUARDRAIL, Step.AUTHORISE, Step.RATE_LIMIT, Step.APPROVE)
+
+_Act: TypeAlias = Callable[[Life[DepsT]], Ended | Coroutine[Any, Any, Ended]]
+_Steps: TypeAlias = tuple[tuple[Step, _Act[DepsT]], ...]
 
 NOTHING_SEEN: Final[Mapping[str, ToolResult]] = MappingProxyType({})
 
@@ -88,9 +91,8 @@ class Executor(Generic[DepsT]):
         self._sink = sink
         self._attempts = Attempts[DepsT](patience)
         self._windows: dict[str, Window] = {}
-        self._steps: tuple[tuple[Step, Callable[[Life[DepsT]], Ended | Awaitable[Ended]]], ...] = (
-            (Step.PARSE, parse),
-            (Step.FIND, self._find),
+        self._first: _Steps[DepsT] = ((Step.PARSE, parse), (Step.FIND, self._find))
+        self._further: _Steps[DepsT] = (
             (Step.VALIDATE, validate),
             (Step.GUARDRAIL, self._guard_call),
             (Step.AUTHORISE, authorise),
@@ -102,6 +104,7 @@ class Executor(Generic[DepsT]):
             (Step.RECORD, self._record),
             (Step.GUARD_RESULT, self._guard_result),
         )
+        self._needed: dict[str, _Steps[DepsT]] = {}
 
     async def run(
         self,
@@ -132,25 +135,14 @@ class Executor(Generic[DepsT]):
             asyncio.CancelledError: the token was cancelled, or the caller's task.
         """
         life = Life(call, run_id, deps, Stop(token), decided, seen.get(call.id), unsure)
-        await self.tools.ready()
-        for step, act in self._steps:
-            life.stop.check()
-            try:
-                ended = act(life)
-                if inspect.isawaitable(ended):
-                    ended = await ended
-            except Exception as error:
-                if step in (Step.INTENT, Step.RECORD):
-                    raise  # the turn is not ours any more, or the store is away
-                ended = life.failed(ErrorCode.FATAL, f"step {step} failed: {text_of(error)}")
-            if ended is not None and step in _ASKED_ONCE:
-                ended = await self._unless_begun(life, ended)
-            self._tell(life, step, ended)
-            if ended is not None:
-                return self._answered(life, ended)
+        if not self.tools.is_ready:
+            await self.tools.ready()
+        ended = await self._take(self._first, life)
+        if ended is None:
+            ended = await self._take(self._steps_for(life.found), life) or life.result
         life.stop.check()
-        assert life.result is not None
-        return self._answered(life, life.result)
+        assert ended is not None
+        return self._answered(life, ended)
 
     async def compensate(
         self,
@@ -203,6 +195,34 @@ class Executor(Generic[DepsT]):
         """What calls of a tool touch; one that does not exist touches nothing."""
         tool = self.tools.find(name)
         return Access(alone=not self.tools.is_ready) if tool is None else Access.of(tool.declares)
+
+    async def _take(self, steps: _Steps[DepsT], life: Life[DepsT]) -> Ended:
+        """Take steps until one of them ends the call's life."""
+        for step, act in steps:
+            life.stop.check()
+            try:
+                acting = act(life)
+                ended = await acting if isinstance(acting, Coroutine) else acting
+            except Exception as error:
+                if step in (Step.INTENT, Step.RECORD):
+                    raise  # the turn is not ours any more, or the store is away
+                ended = life.failed(ErrorCode.FATAL, f"step {step} failed: {text_of(error)}")
+            if ended is not None and step in _ASKED_ONCE:
+                ended = await self._unless_begun(life, ended)
+            self._tell(life, step, ended)
+            if ended is not None:
+                return ended
+        return None
+
+    def _steps_for(self, tool: TypedTool[DepsT]) -> _Steps[DepsT]:
+        """The further steps of calls of a tool; where nobody is told of them, without those that would do nothing."""
+        if self._sink is not None:
+            return self._further
+        found = self._needed.get(tool.name)
+        if found is None:
+            idle = _idle_steps(tool.declares, guarded=bool(self._guardrails))
+            found = self._needed[tool.name] = tuple(each for each in self._further if each[0] not in idle)
+        return found
 
     def _find(self, life: Life[DepsT]) -> Ended:
         life.tool = self.tools.find(life.call.name)
@@ -292,3 +312,16 @@ class Executor(Generic[DepsT]):
     def _tell_retry(self, life: Life[DepsT], why: str) -> None:
         life.note = "retried", why
         self._tell(life, Step.EXECUTE, None)
+
+
+def _idle_steps(declares: Declared, *, guarded: bool) -> set[Step]:
+    """The steps that do nothing for a tool that declares this."""
+    needed = {
+        Step.GUARDRAIL: guarded,
+        Step.GUARD_RESULT: guarded,
+        Step.AUTHORISE: declares.authorise is not None,
+        Step.RATE_LIMIT: declares.rate_limit is not None,
+        Step.INTENT: declares.strategy is not Strategy.PURE,
+        Step.RECORD: declares.strategy is not Strategy.PURE,
+    }
+    return {step for step, wanted in needed.items() if not wanted}
