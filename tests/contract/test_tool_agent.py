@@ -8,7 +8,7 @@ import threading
 from typing import Any
 
 import pytest
-from autogen_core import AgentId, CancellationToken, FunctionCall
+from autogen_core import AgentId, CancellationToken, FunctionCall, MessageContext
 from autogen_core.models import (
     AssistantMessage,
     FunctionExecutionResult,
@@ -25,13 +25,15 @@ from autogen_core.tool_agent import (
 )
 from autogen_core.tools import FunctionTool, StaticWorkbench
 
-from stagebell.errors import BusinessError
+from stagebell import deadline, remaining
+from stagebell.errors import BusinessError, DeadlineExceeded
 from stagebell.testing import ScriptedModel
 from stagebell.tools.agent import ToolAgent
 from stagebell.tools.approvals import Approvals
 from stagebell.tools.context import ToolContext
 from stagebell.tools.lifecycle import Step, ToolEvent
 from stagebell.tools.tool import tool
+from tests.support.agents import Answer, Ask, Doing, agent, host
 from tests.support.waiting import eventually
 
 TOOLS = AgentId("tools", "one")
@@ -45,6 +47,7 @@ class Log:
         self.entries: list[str] = []
         self.keys: list[str] = []
         self.meeting = asyncio.Event()
+        self.runtime: Any = None
 
     async def work(self, name: str, together: int = 1) -> str:
         """Work, and end only when so many have begun."""
@@ -192,6 +195,57 @@ async def test_cancelling_ends_the_tool_and_frees_the_line(runtime_with_tools: A
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert (await behind).content == "next"
+
+
+@tool
+async def forward(context: ToolContext[Log], to: str) -> str:
+    """Call another agent, and say how much time it had."""
+    left = remaining()
+    answer = await context.deps.runtime.send_message(Ask(), agent("below"))
+    return f"{to}: {answer.text}, {left is not None and 0 < left <= 30}"
+
+
+async def below(runtime: Any, start: Any, log: Log) -> tuple[Any, threading.Event]:
+    """A runtime whose tool calls an agent that answers at once, or never if the log says so; and that it has ended."""
+    ended = threading.Event()
+
+    async def ask(doing: Doing, message: Ask, ctx: MessageContext) -> Answer:
+        started.set()
+        if not log.entries:
+            return Answer(text="below")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return Answer(text="")
+
+    log.runtime = runtime
+    await host(runtime, "below", ask)
+    await ToolAgent.register(runtime, "tools", lambda: ToolAgent("Tools.", [forward], deps=log))
+    return await start(runtime), ended
+
+
+async def test_a_tool_calls_an_agent_within_the_time_of_its_own_call(runtime: Any, start: Any, log: Log) -> None:
+    runtime, _ = await below(runtime, start, log)
+    assert (await send(runtime, call("forward", to="a"))).content == "a: below, False"
+    with deadline(30):
+        assert (await send(runtime, call("forward", to="b"))).content == "b: below, True"
+
+
+@pytest.mark.parametrize("by", ["token", "deadline"])
+async def test_cancelling_goes_through_the_tool_to_whom_it_calls(runtime: Any, start: Any, log: Log, by: str) -> None:
+    runtime, ended = await below(runtime, start, log)
+    log.entries.append("wait")
+    started.clear()
+    token = CancellationToken()
+    with deadline(1.0 if by == "deadline" else 30):
+        waiting = asyncio.create_task(send(runtime, call("forward", to="a"), cancellation_token=token))
+    await eventually(started.is_set)
+    if by == "token":
+        token.cancel()
+    with pytest.raises(asyncio.CancelledError if by == "token" else DeadlineExceeded):
+        await waiting
+    await eventually(ended.is_set)
 
 
 async def test_the_caller_loop_of_autogen_works_unchanged(runtime_with_tools: Any) -> None:

@@ -1,10 +1,11 @@
-"""A pytest plugin that puts another class in the place of AutoGen's runtime while AutoGen's own tests run.
+"""A pytest plugin that puts other classes in the place of AutoGen's while AutoGen's own tests run.
 
-The exchange is made when this module is imported (`-p plugin`): before a test file, and before
-`autogen_agentchat`, says `from autogen_core import SingleThreadedAgentRuntime`. The tests stay as published.
+The runtime is exchanged, and with it the agent that runs tools, when this module is imported (`-p plugin`): before a
+test file, and before `autogen_agentchat`, says `from autogen_core import SingleThreadedAgentRuntime`. The tests stay as
+published.
 
 Read from the environment:
-    PEER_REPLACEMENT   `module:Class`; empty means AutoGen's own class (the reference run)
+    PEER_REPLACEMENT   `module:Class` of the runtime; empty means AutoGen's own classes (the reference run)
     PEER_REPORT        where to write what happened, as JSON, for run.py
 """
 
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import autogen_core
+import autogen_core.tool_agent
 import pytest
 
 _made = 0
@@ -78,6 +80,8 @@ def _exchange() -> None:
     name = os.environ.get("PEER_REPLACEMENT", "")
     runtime = _with_plain_start(_load(name)) if name else autogen_core.SingleThreadedAgentRuntime
     setattr(autogen_core, "SingleThreadedAgentRuntime", _counted(runtime))  # noqa: B010
+    if name:
+        setattr(autogen_core.tool_agent, "ToolAgent", _load("stagebell:ToolAgent"))  # noqa: B010
 
 
 _exchange()

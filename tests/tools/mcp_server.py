@@ -1,8 +1,10 @@
-"""An MCP server for the tests: two tools on standard input and output."""
+"""An MCP server for the tests, on standard input and output; with a port, over HTTP."""
+
+import sys
 
 from mcp.server.fastmcp import FastMCP
 
-server = FastMCP("shop", log_level="ERROR")
+server = FastMCP("shop", log_level="INFO" if sys.argv[1:] else "ERROR", port=int((sys.argv[1:] or ["0"])[0]))
 
 
 @server.tool()
@@ -19,4 +21,4 @@ def price(item: str, count: int = 1) -> int:
 
 
 if __name__ == "__main__":
-    server.run("stdio")
+    server.run("streamable-http" if sys.argv[1:] else "stdio")

@@ -95,6 +95,21 @@ async def test_what_is_refused_never_runs(name: str, arguments: str, code: Error
     assert bench.steps == [*list(Step)[: list(Step).index(step) + 1], Step.ANSWER]
 
 
+@pytest.mark.parametrize(
+    ("order", "cents", "operator", "code"),
+    [
+        ("A9", 100, "ann", ErrorCode.DENIED),  # somebody else's
+        ("A1", -5, "ann", ErrorCode.INVALID_ARGUMENTS),  # out of bounds
+        ("A2", 100, "ann", ErrorCode.BUSINESS),  # done already
+        ("A1", 100, "bob", ErrorCode.DENIED),  # by somebody who may not
+    ],
+)
+async def test_parseable_is_not_allowed(order: str, cents: int, operator: str, code: ErrorCode) -> None:
+    bank = Bank(paid=[("A2", 100, "earlier")], operator=operator)
+    found, _ = await Bench(refund, deps=bank).error("refund", json.dumps({"order": order, "cents": cents}))
+    assert (found, len(bank.paid)) == (code, 1)
+
+
 async def test_well_typed_is_not_allowed() -> None:
     bench = Bench(refund, deps=Bank(operator="bob"))
     assert await bench.error("refund", '{"order": "A1"}') == (ErrorCode.DENIED, "this call of 'refund' is not allowed")

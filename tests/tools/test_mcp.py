@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,7 @@ from stagebell.tools.mcp import mcp_tools
 
 pytestmark = pytest.mark.integration
 
-SERVER = [sys.executable, str(Path(__file__).with_name("mcp_server.py"))]
+COMMAND = [sys.executable, str(Path(__file__).with_name("mcp_server.py"))]
 
 
 async def ask(runtime: Any, **arguments: Any) -> Any:
@@ -26,9 +29,25 @@ async def ask(runtime: Any, **arguments: Any) -> Any:
     return await asyncio.wait_for(runtime.send_message(call, AgentId("tools", "one")), 30)
 
 
-async def test_a_server_on_standard_input_and_output() -> None:
+@pytest.fixture(params=["command", "url"])
+def server(request: pytest.FixtureRequest) -> Iterator[str | list[str]]:
+    """Where a server is."""
+    if request.param == "command":
+        yield COMMAND
+        return
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with subprocess.Popen([*COMMAND, str(port)], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert any("running on" in line for line in process.stderr)  # it says so when it listens
+        yield f"http://127.0.0.1:{port}/mcp"
+        process.kill()
+
+
+async def test_a_server_of_either_kind_is_one_line(server: str | list[str]) -> None:
     async with LocalRuntime() as runtime:
-        await ToolAgent.register(runtime, "tools", lambda: ToolAgent("Tools.", [mcp_tools(SERVER)], errors="raise"))
+        await ToolAgent.register(runtime, "tools", lambda: ToolAgent("Tools.", [mcp_tools(server)]))
         assert (await ask(runtime, item="tea", count=2)).content == "6"
         with pytest.raises(ToolExecutionException, match="the moon is not for sale"):
             await ask(runtime, item="moon")
