@@ -150,8 +150,10 @@ class Timers(Protocol):
 class SavedStates(Protocol):
     """The states of agents without their agents; both runtimes can tell them, and `Publisher` too."""
 
-    async def saved_states(self, agent_type: str) -> Mapping[str, Mapping[str, Any]]:
-        """The states of all agents of a type, by their keys, as they were stored last; no worker is needed.
+    async def saved_states(self, agent_type: str, key: str | None = None) -> Mapping[str, Mapping[str, Any]]:
+        """The states of all agents of a type (or of one, with `key`), by their keys, as they were stored last.
+
+        No worker is needed.
 
         In `LocalRuntime`, which stores none, those of the agents in memory.
         """

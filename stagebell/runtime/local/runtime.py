@@ -281,10 +281,10 @@ class LocalRuntime(LocalTimers):
         """The state of every agent in memory, as `{"type/key": state}`."""
         return await save_live(self._catalog)
 
-    async def saved_states(self, agent_type: str) -> Mapping[str, Mapping[str, Any]]:
-        """The states of the agents of one type that are in memory, by their keys."""
-        live = list(self._catalog.live_agents())
-        return {at.id.key: await state_of(agent) for at, agent in live if at.id.type == agent_type}
+    async def saved_states(self, agent_type: str, key: str | None = None) -> Mapping[str, Mapping[str, Any]]:
+        """The states of the agents of one type (or of one, with `key`) that are in memory, by their keys."""
+        live = [(at.id, agent) for at, agent in self._catalog.live_agents() if at.id.type == agent_type]
+        return {id.key: await state_of(agent) for id, agent in live if key in (None, id.key)}
 
     async def load_state(self, state: Mapping[str, Any]) -> None:
         """Load what `save_state` gave, of any runtime; agents whose type is not registered here are left out.

@@ -14,6 +14,7 @@ from stagebell.runtime.ops.approvals_cli import approvals
 from stagebell.runtime.ops.console import USAGE, CommandFailed, give, say_error, tell_failures
 from stagebell.runtime.ops.dead_letters_cli import letters
 from stagebell.runtime.ops.options import settings_from, settings_of
+from stagebell.runtime.ops.runs_cli import runs
 from stagebell.runtime.ops.tools_cli import tools
 
 if TYPE_CHECKING:
@@ -203,6 +204,7 @@ def ps(
 
 app.add_typer(approvals, name="approvals", help="Calls of tools that wait for a person.")
 app.add_typer(letters, name="dead-letters", help="Messages that were set aside.")
+app.add_typer(runs, name="run", help="What the runs of agents did.")
 app.add_typer(tools, name="tools", help="What the tools of agents declare.")
 state = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
 app.add_typer(state, name="state", help="What agents have stored.")

@@ -106,6 +106,13 @@ MessageId = Annotated[
 Every = Annotated[bool, _flag("--all", "-a", help="All partitions, those with nothing in them too.")]
 AsJson = Annotated[bool, _flag("--json", help="Everything as one JSON object.")]
 
+# -- runs
+
+AgentType = Annotated[str, typer.Argument(metavar="TYPE", help="The type of the agents.")]
+RunId = Annotated[str, typer.Argument(metavar="RUN", help="Id of the run: <agent type>/<conversation>#<number>.")]
+MostRuns = Annotated[int, _option("--limit", min=1, metavar="N", help="How many are shown at most (100).")]
+Whole = Annotated[bool, _flag("--whole", help="Cut off no long text.")]
+
 # -- state check
 
 Limit = Annotated[

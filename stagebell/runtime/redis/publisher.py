@@ -194,15 +194,17 @@ class Publisher:
         """
         return await self._running().timers.cancel(TimerId.parse(id))
 
-    async def saved_states(self, agent_type: str) -> Mapping[str, Mapping[str, Any]]:
-        """The states of all agents of one type, by their keys, as they were stored last; no worker is needed.
+    async def saved_states(self, agent_type: str, key: str | None = None) -> Mapping[str, Mapping[str, Any]]:
+        """The states of all agents of one type (or of one, with `key`), by their keys, as they were stored last.
+
+        No worker is needed.
 
         Raises:
             MalformedState: one cannot be read.
             ServerRefused: with restricted rights: the user may not use `SMEMBERS`.
         """
         client = self._running()
-        return await saved_states(client.link, client.directory, agent_type)
+        return await saved_states(client.link, client.directory, agent_type, key)
 
     def _encode(self, client: Client, message: Any) -> Any:
         cls: type[Any] = message.__class__

@@ -46,14 +46,16 @@ class States(Hosting):
         """
         return await StoredStates(self._running("save_state")).save()
 
-    async def saved_states(self, agent_type: str) -> Mapping[str, Mapping[str, Any]]:
-        """The states of all agents of one type, by their keys, as they were stored last; no worker is needed.
+    async def saved_states(self, agent_type: str, key: str | None = None) -> Mapping[str, Mapping[str, Any]]:
+        """The states of all agents of one type (or of one, with `key`), by their keys, as they were stored last.
+
+        No worker is needed.
 
         Raises:
             MalformedState: one cannot be read.
         """
         services = self._running("saved_states").services
-        return await saved_states(services.link, services.directory, agent_type)
+        return await saved_states(services.link, services.directory, agent_type, key)
 
     async def load_state(self, state: Mapping[str, Any]) -> None:
         """Load what `save_state` gave, of any runtime; agents whose type nobody knows are left out.

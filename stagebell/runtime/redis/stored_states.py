@@ -55,8 +55,10 @@ class StoredStates:
         return stored.state if form is None or form.type != stored.type else form.read(agent, stored)
 
 
-async def saved_states(link: Link, directory: Directory, agent_type: str) -> dict[str, Mapping[str, Any]]:
-    """The stored states of the agents of one type, by their keys, as they are.
+async def saved_states(
+    link: Link, directory: Directory, agent_type: str, key: str | None = None
+) -> dict[str, Mapping[str, Any]]:
+    """The stored states of the agents of one type, by their keys, as they are; with `key` that of one agent alone.
 
     Raises:
         MalformedState: one cannot be read.
@@ -64,6 +66,11 @@ async def saved_states(link: Link, directory: Directory, agent_type: str) -> dic
     """
     await directory.refresh_if_changed()
     entry = directory.types.get(agent_type)
+    if key is not None:
+        agent = AgentId(agent_type, key)
+        place = directory.place(agent) if entry is not None else None
+        data = (await link.submit(_state(place.state(key))))[1] if place is not None else b""
+        return {key: decode_state(agent, data).state} if data else {}
     numbers = range(entry.partitions if entry is not None else 0)
     parts = await asyncio.gather(*(_stored_in(link, directory.partition(agent_type, number)) for number in numbers))
     return {agent.key: decode_state(agent, data).state for part in parts for agent, data in part}

@@ -1,0 +1,83 @@
+"""`stagebell run`: what the runs of agents did, told to people or as JSON; secrets are hidden in both."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+
+from rich.console import Console
+from rich.text import Text
+
+from stagebell.agents.archive import StoredRun, stored_conversation, stored_runs
+from stagebell.agents.inquiries import status_of
+from stagebell.agents.state import LoopState, dump_entry
+from stagebell.agents.trajectory import tell
+from stagebell.messages.envelope import timestamp
+from stagebell.messages.masking import mask
+from stagebell.runtime.ops.console import give
+from stagebell.runtime.ops.reading import WIDTH_OF_A_PIPE, server_to_read
+from stagebell.runtime.ops.settings import Settings
+from stagebell.runtime.ops.tables import span, table
+from stagebell.runtime.redis.publisher import Publisher
+
+_HEADINGS = "run|status|reason|#steps|last tool|began|waits for"
+
+
+def run_show(settings: Settings, *, run_id: str, whole: bool, as_json: bool) -> None:
+    """Show one run, round by round.
+
+    Raises:
+        UnknownRun: it is not there.
+        StagebellError: the server cannot be reached, or refuses.
+    """
+    state = asyncio.run(_conversation(settings, run_id))
+    status = status_of(state, run_id)
+    if as_json:
+        entries = [mask(dump_entry(entry)) for entry in state.conversation if entry.run_id == run_id]
+        give(json.dumps({"run_id": run_id, "status": status, "entries": entries}, indent=2, ensure_ascii=False))
+        return
+    give(f"run {run_id}: {status}")
+    for line in tell(state.conversation, run_id, **({"longest": sys.maxsize} if whole else {})):
+        give(line)
+
+
+def run_list(settings: Settings, *, type: str, limit: int | None, as_json: bool) -> None:
+    """Show the runs of the agents of one type, the newest first.
+
+    Raises:
+        StagebellError: the server cannot be reached, or refuses.
+    """
+    found = asyncio.run(_runs(settings, type))
+    shown = found if limit is None else found[:limit]
+    if as_json:
+        give(json.dumps({"count": len(found), "runs": [_to_json(each) for each in shown]}, indent=2))
+        return
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH_OF_A_PIPE)
+    rest = "" if len(shown) == len(found) else f", shown are {len(shown):,}"
+    console.print(Text(f"runs of agent type {type} in {settings.namespace} at {settings.server}: {len(found):,}{rest}"))
+    rows = table(_HEADINGS, [_row(each) for each in shown])
+    if rows is not None:
+        console.print(rows)
+
+
+async def _conversation(settings: Settings, run_id: str) -> LoopState:
+    async with server_to_read(settings) as url, Publisher(url, namespace=settings.namespace) as publisher:
+        return await stored_conversation(publisher, run_id)
+
+
+async def _runs(settings: Settings, type: str) -> list[StoredRun]:
+    async with server_to_read(settings) as url, Publisher(url, namespace=settings.namespace) as publisher:
+        return await stored_runs(publisher, type)
+
+
+def _to_json(run: StoredRun) -> dict[str, object]:
+    began = None if run.began is None else timestamp(run.began)
+    return {**run._asdict(), "began": began}
+
+
+def _row(run: StoredRun) -> list[str | Text]:
+    began = "-" if run.began is None else f"{span(max(0, int(time.time() * 1000) - run.began))} ago"
+    waits = ", ".join(run.waits_for) or "-"
+    return [run.run_id, run.status, run.reason or "-", str(run.steps), run.last_tool or "-", began, waits]
