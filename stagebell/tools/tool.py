@@ -26,6 +26,7 @@ from stagebell.tools.context import ToolContext
 from stagebell.tools.declared import ApprovalRule, AskStatus, Authorise, Compensate, Declared, Effects, RateLimit, names
 from stagebell.tools.docstrings import parse_docstring
 from stagebell.tools.schema import Signature
+from stagebell.tools.telling import tell_call, traced
 from stagebell.tools.values import as_json
 
 DepsT_contra = TypeVar("DepsT_contra", contravariant=True)
@@ -83,6 +84,7 @@ class CallableTool(TypedTool[DepsT_contra], AutogenFace, Generic[DepsT_contra]):
         self.function = function
         self.signature = signature
         self.parameters = signature.parameters
+        self._is_async = _is_async(function)
         self.__name__ = self.name
         self.__doc__ = function.__doc__
         self.__wrapped__ = function
@@ -95,14 +97,17 @@ class CallableTool(TypedTool[DepsT_contra], AutogenFace, Generic[DepsT_contra]):
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext[DepsT_contra]) -> JsonValue:
         values = self.signature.values(arguments)
-        first = (context,) if self.signature.takes_context else ()
-        if _is_async(self.function):
-            result = await self.function(*first, **values)
-        else:  # it may block
-            result = await asyncio.to_thread(self.function, *first, **values)
-            if inspect.isawaitable(result):
-                result = await result
-        return as_json(result, f"the result of tool {self.name!r}")
+        work = self._work((context,) if self.signature.takes_context else (), values)
+        result = await traced(work, self.name, self.description, context.call_id)
+        value = as_json(result, f"the result of tool {self.name!r}")
+        tell_call(self.name, arguments, value)
+        return value
+
+    async def _work(self, first: tuple[Any, ...], values: Mapping[str, Any]) -> Any:
+        if self._is_async:
+            return await self.function(*first, **values)
+        result = await asyncio.to_thread(self.function, *first, **values)  # it may block
+        return await result if inspect.isawaitable(result) else result
 
     def call(self, first: tuple[Any, ...], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Call the function as code does, with its arguments validated.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,8 +12,12 @@ from datetime import date
 from typing import Annotated, Any
 
 import pytest
-from autogen_core import CancellationToken
+from autogen_core import EVENT_LOGGER_NAME, CancellationToken
 from autogen_core.tools import Tool
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from pydantic import BaseModel, Field
 
 from stagebell.errors import InvalidArguments, ToolError, ToolRefused
@@ -187,6 +193,24 @@ async def test_a_tool_is_one_of_autogens_too() -> None:
     assert add.args_type().model_fields.keys() == {"a", "b"}
     with pytest.raises(ToolError, match="ToolContext"):
         await who_sells.run_json({"what": "tea"}, CancellationToken())
+
+
+async def test_spans_and_events_of_autogen_tell_of_a_tool(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    await add.run({"a": 1}, CONTEXT)
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+    with caplog.at_level(logging.INFO, EVENT_LOGGER_NAME):
+        await add.run({"a": 1}, CONTEXT)
+        with pytest.raises(InvalidArguments):
+            await add.run({}, CONTEXT)
+    (span,) = exporter.get_finished_spans()
+    assert span.name == "execute_tool add"
+    assert dict(span.attributes or {})["gen_ai.tool.call.id"] == "call"
+    (event,) = [json.loads(message) for message in caplog.messages]
+    assert (event["tool_name"], event["arguments"], event["result"]) == ("add", {"a": 1}, "3")
 
 
 async def test_cancelling_reaches_the_body() -> None:
