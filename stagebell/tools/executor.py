@@ -136,7 +136,7 @@ class Executor(Generic[DepsT]):
         """
         life = Life(call, run_id, deps, Stop(token), decided, seen.get(call.id), unsure)
         if not self.tools.is_ready:
-            await self.tools.ready()
+            life.unlisted = await self._prepare()
         ended = await self._take(self._first, life)
         if ended is None:
             ended = await self._take(self._steps_for(life.found), life) or life.result
@@ -196,6 +196,14 @@ class Executor(Generic[DepsT]):
         tool = self.tools.find(name)
         return Access(alone=not self.tools.is_ready) if tool is None else Access.of(tool.declares)
 
+    async def _prepare(self) -> str:
+        """Let the workbenches list their tools; why that failed, if it did."""
+        try:
+            await self.tools.ready()
+        except Exception as error:
+            return text_of(error)
+        return ""
+
     async def _take(self, steps: _Steps[DepsT], life: Life[DepsT]) -> Ended:
         """Take steps until one of them ends the call's life."""
         for step, act in steps:
@@ -228,6 +236,9 @@ class Executor(Generic[DepsT]):
         life.tool = self.tools.find(life.call.name)
         if life.tool is not None:
             return None
+        if life.unlisted:
+            text = f"the tool {life.call.name!r} may be one of a workbench that cannot be used: {life.unlisted}"
+            return life.failed(ErrorCode.TRANSIENT, cleaned(text))
         known = ", ".join(self.tools.names) or "none"
         return life.failed(ErrorCode.UNKNOWN_TOOL, cleaned(f"there is no tool {life.call.name!r}; there are: {known}"))
 

@@ -122,6 +122,7 @@ class Life(Generic[DepsT]):
     decided: Decided | None
     earlier: ToolResult | None
     unsure: bool = False
+    unlisted: str = ""  # why the tools of a workbench are not known
     arguments: dict[str, JsonValue] = field(default_factory=dict[str, JsonValue])
     tool: TypedTool[DepsT] | None = None
     result: ToolResult | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeAlias, TypeGuard, TypeVar
 
@@ -34,6 +35,8 @@ class Toolset(Generic[DepsT]):
         self._tools: dict[str, TypedTool[DepsT]] = {}
         self._workbenches: list[Workbench] = []
         self._listed: set[str] = set()
+        self._started: list[Workbench] = []
+        self._preparing = asyncio.Lock()
         self._ready = True
         for each in tools:
             self.add(each)
@@ -47,14 +50,19 @@ class Toolset(Generic[DepsT]):
             self._register(_as_tool(given))
 
     async def ready(self) -> None:
-        """Start the workbenches, and list their tools; does nothing the second time.
+        """Start the workbenches, and list their tools; does nothing once that went well.
 
         Raises:
             ToolRefused: a workbench has a tool whose name is taken.
+            Exception: whatever a workbench raised.
         """
-        if not self._ready:
+        async with self._preparing:
+            if self._ready:
+                return
             for workbench in self._workbenches:
-                await workbench.start()
+                if workbench not in self._started:
+                    await workbench.start()
+                    self._started.append(workbench)
             await self.refresh()
             self._ready = True
 
@@ -75,10 +83,9 @@ class Toolset(Generic[DepsT]):
 
     async def close(self) -> None:
         """Stop the workbenches that were started here."""
-        if self._workbenches and self._ready:
-            self._ready = False
-            for workbench in reversed(self._workbenches):
-                await workbench.stop()
+        self._ready = not self._workbenches
+        while self._started:
+            await self._started.pop().stop()
 
     def find(self, name: str) -> TypedTool[DepsT] | None:
         """The tool of exactly this name."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,10 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stagebell.errors import InvalidArguments, ToolError, ToolRefused
+from stagebell.messages.tool_calls import ErrorCode
 from stagebell.tools.context import ToolContext
 from stagebell.tools.declared import Strategy
 from stagebell.tools.tool import tool
 from stagebell.tools.toolset import Toolset
+from tests.tools.executing import Bench
 
 pytestmark = pytest.mark.unit
 
@@ -86,6 +89,41 @@ async def test_the_tools_of_a_workbench() -> None:
         doubled.validate({})
     await tools.close()
     assert workbench.stopped == 1
+
+
+async def test_a_workbench_is_started_once_by_those_who_come_together() -> None:
+    workbench = Slow([FunctionTool(double, "Doubles.")])
+    tools = Toolset[object]([workbench])
+    await asyncio.gather(tools.ready(), tools.ready())
+    assert (workbench.started, tools.names) == (1, ("double",))
+
+
+class Slow(Counted):
+    """Takes its time."""
+
+    async def start(self) -> None:
+        await super().start()
+        await asyncio.sleep(0)
+
+
+class Away(Counted):
+    """Cannot be reached at first."""
+
+    async def start(self) -> None:
+        await super().start()
+        if self.started == 1:
+            raise ConnectionError("nobody listens")
+
+
+async def test_a_workbench_that_is_away_holds_up_its_own_tools_alone() -> None:
+    first, away = Counted([FunctionTool(fail, "Fails.")]), Away([FunctionTool(double, "Doubles.")])
+    bench = Bench(tool(double, name="ours"), first, away)
+    code, text = await bench.error("double", '{"number": 1}')
+    assert code is ErrorCode.TRANSIENT
+    assert "nobody listens" in text
+    assert await bench.value("ours", '{"number": 1}') == 2
+    assert await bench.value("double", '{"number": 1}') == "2"
+    assert (first.started, away.started) == (1, 2)
 
 
 async def test_two_workbenches_cannot_have_one_name() -> None:
