@@ -125,6 +125,7 @@ class LoopActor(RoutedAgent):
         except Exception as error:
             logger.exception("%s could not do what was due in its run", self.id)
             event = impossible(work, f"{type(error).__name__}: {shorten(str(error))}")
+        self._begun = None  # it is done
         await self._apply(event)
 
     async def _apply(self, event: Event) -> None:
@@ -152,10 +153,11 @@ class LoopActor(RoutedAgent):
                     pass
 
     async def _go_on(self) -> None:
-        """Tell this agent to do what is due, unless it was told."""
+        """Tell this agent to do what is due, unless it was told; again when what it had begun then was cut off."""
         sequence = self.state.control.sequence
-        if self._told == sequence:
+        if self._told == sequence and self._begun != sequence:
             return
+        self._begun = None
         match due(self.state):
             case None:
                 return

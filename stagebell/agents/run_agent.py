@@ -70,7 +70,7 @@ from stagebell.agents.messages import (
     TokenChunk,
 )
 from stagebell.agents.state import Job, read_state
-from stagebell.errors import UnknownRun
+from stagebell.errors import DeferredReplyError, UnknownRun
 from stagebell.messages.conversation import RunResult
 from stagebell.runtime.engine.deadlines import current_deadline, now_ms
 from stagebell.runtime.engine.deferred import defer_reply
@@ -156,10 +156,13 @@ class RunAgent(KeptActor):
         return self._accepted(message.run_id)
 
     @message_handler
-    async def on_cancel(self, message: CancelRun, ctx: MessageContext) -> RunAccepted:
+    async def on_cancel(self, message: CancelRun, ctx: MessageContext) -> RunAccepted | None:
         """Let a run end."""
         await self._apply(CancelAsked(message.run_id, now_ms(), message.why, self._may_have_cut_off()))
-        return self._accepted(message.run_id)
+        try:
+            return self._accepted(message.run_id)
+        except UnknownRun as error:
+            return await _refused(error)
 
     @message_handler
     async def on_overdue(self, message: RunOverdue, ctx: MessageContext) -> None:
@@ -223,6 +226,19 @@ class RunAgent(KeptActor):
 
     def _accepted(self, run_id: str) -> RunAccepted:
         return RunAccepted(run_id=run_id, status=status_of(self.state, run_id))
+
+
+async def _refused(error: UnknownRun) -> None:
+    """Answer with an error, and let the turn take effect nevertheless: what it has interrupted has to go on.
+
+    Raises:
+        UnknownRun: the call came from inside of the agent's own turn, which it has not interrupted.
+    """
+    try:
+        reply = defer_reply()
+    except DeferredReplyError:
+        raise error from None
+    await reply.fail(error)
 
 
 def _check_run_id(run_id: str, agent: AgentId) -> None:
