@@ -162,7 +162,8 @@ class RunAgent(KeptActor):
         try:
             return self._accepted(message.run_id)
         except UnknownRun as error:
-            return await _refused(error)
+            await _refuse(error)
+            return None
 
     @message_handler
     async def on_overdue(self, message: RunOverdue, ctx: MessageContext) -> None:
@@ -228,7 +229,7 @@ class RunAgent(KeptActor):
         return RunAccepted(run_id=run_id, status=status_of(self.state, run_id))
 
 
-async def _refused(error: UnknownRun) -> None:
+async def _refuse(error: UnknownRun) -> None:
     """Answer with an error, and let the turn take effect nevertheless: what it has interrupted has to go on.
 
     Raises:
