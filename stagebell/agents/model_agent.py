@@ -123,6 +123,11 @@ class ModelAgent(RunAgent, Generic[Deps, Output]):
         self._business = business
         self._used: tuple[int, set[str]] = 0, set()
 
+    @property
+    def toolset(self) -> Toolset[Deps]:
+        """The tools of the agent; other agents and people that it can call are not among them."""
+        return self._acting.executor.tools
+
     async def perform(self, work: Due, ctx: MessageContext) -> Event:
         run = self.state.control.run
         assert run is not None

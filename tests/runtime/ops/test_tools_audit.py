@@ -14,8 +14,8 @@ MODULE = """
 from autogen_core.tool_agent import ToolAgent as Plain
 from autogen_core.tools import FunctionTool, StaticWorkbench
 
-from stagebell.tools.agent import ToolAgent
-from stagebell.tools.tool import tool
+from stagebell import ModelAgent, ToolAgent, tool
+from stagebell.testing import ScriptedModel
 from tests.support.agents import Doing
 
 def act(what: str) -> str:
@@ -33,6 +33,7 @@ async def undeclared(runtime) -> None:
     theirs = FunctionTool(act, "Acts.")
     await ToolAgent.register(runtime, "benches", lambda: ToolAgent("Bench.", [StaticWorkbench([theirs])]))
     await Plain.register(runtime, "plain", lambda: Plain("Plain.", [theirs]))
+    await ModelAgent.register(runtime, "clerk", lambda: ModelAgent(ScriptedModel([]), tools=[look, theirs]))
 
 async def broken(runtime) -> None:
     await ToolAgent.register(runtime, "twins", lambda: ToolAgent("Twins.", [look, look]))
@@ -67,10 +68,12 @@ def test_undeclared_tools_are_named_and_fail_a_strict_audit(desk: Shell) -> None
         ("tills", "pay", "once"),
         ("benches", "act", "undeclared"),
         ("plain", "act", "undeclared"),
+        ("clerk", "look", "pure"),
+        ("clerk", "act", "undeclared"),
     ]
     strict = desk.run("tools", "audit", "desk:undeclared", "--strict")
     assert strict.returncode == 1
-    assert "2 of 4 tools do not declare their effects" in strict.stdout
+    assert "3 of 6 tools do not declare their effects" in strict.stdout
 
 
 def test_an_agent_that_cannot_be_made_is_told(desk: Shell) -> None:
