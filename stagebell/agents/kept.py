@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from autogen_core import MessageContext
 
-from stagebell.agents.events import Action, Due, RequestModel
+from stagebell.agents.events import Action, Due, Event, RequestModel
 from stagebell.agents.limits import Limits
 from stagebell.agents.loop_actor import LoopActor
 from stagebell.agents.moves import Move
@@ -60,10 +60,10 @@ class KeptActor(LoopActor):
             await self._save(self._store, begun=False)
         return result
 
-    async def _do(self, work: Due, ctx: MessageContext) -> None:
+    async def _outcome(self, work: Due, ctx: MessageContext) -> Event:
         if self._store is not None and not isinstance(work, RequestModel):
             await self._save(self._store, begun=True)
-        await super()._do(work, ctx)
+        return await super()._outcome(work, ctx)
 
     async def _act_on(self, actions: Sequence[Action]) -> None:
         if self._store is not None:

@@ -41,7 +41,7 @@ from stagebell.messages.reasons import shorten
 from stagebell.messages.tool_calls import ErrorCode, ToolResult
 from stagebell.runtime.engine.deadlines import now_ms
 from stagebell.runtime.engine.deferred import DeferredReply
-from stagebell.runtime.engine.ports import Timers
+from stagebell.runtime.engine.ports import GoingOn, Timers
 from stagebell.runtime.engine.timers import TimerId
 from stagebell.tools.approvals import ApprovalDecision, desk_of
 
@@ -116,27 +116,41 @@ class LoopActor(RoutedAgent):
     # -- the loop
 
     async def _do(self, work: Due, ctx: MessageContext) -> None:
-        """Do what is due, and let the loop move on with what came of it."""
-        self._begun = self.state.control.sequence
+        """Do what is due, and let the loop move on with what came of it.
+
+        In memory, where no commit comes in between, what is due next is done in the same turn.
+        """
+        runtime, next_one = cast(GoingOn, self.runtime), cast("Due | None", work)
+        while next_one is not None:
+            self._begun = self.state.control.sequence
+            event = await self._outcome(next_one, ctx)
+            self._begun = None  # it is done
+            await self._move(event)
+            next_one = due(self.state)
+            if isinstance(next_one, RequestModel) and next_one.retries or not runtime.may_go_on():
+                break
+        await self._go_on()
+
+    async def _outcome(self, work: Due, ctx: MessageContext) -> Event:
         try:
-            event = await self.perform(work, ctx)
+            return await self.perform(work, ctx)
         except ServerError:
             raise  # the turn comes again, and with it this work
         except Exception as error:
             logger.exception("%s could not do what was due in its run", self.id)
-            event = impossible(work, f"{type(error).__name__}: {shorten(str(error))}")
-        self._begun = None  # it is done
-        await self._apply(event)
+            return impossible(work, f"{type(error).__name__}: {shorten(str(error))}")
 
     async def _apply(self, event: Event) -> None:
-        """Let the loop move on, and do what that asks for."""
-        before = self.state
-        step = next_step(before, event, self.limits)
+        """Let the loop move on, do what that asks for, and see to it that what is due will be done."""
+        await self._move(event)
+        await self._go_on()
+
+    async def _move(self, event: Event) -> None:
+        step = next_step(self.state, event, self.limits)
         self.state = step.state
         await self._act_on(step.actions)
         if self.state.control.readers:
             await self._answer_readers()
-        await self._go_on()
 
     async def _act_on(self, actions: Sequence[Action]) -> None:
         for action in actions:

@@ -345,6 +345,13 @@ class Host:
             logger.error("%s failed to handle a message that nobody waits for", agent, exc_info=error)
             self._on_publish_error(error)
 
+    def may_go_on(self) -> bool:
+        """Whether the turn that asks may do at once what it would else tell its own agent; see `ports.GoingOn`."""
+        turn = self._caller()
+        if turn is None or turn.receipt is not None or turn.cancelled or turn.activation.mailbox:
+            return False
+        return self._dispatcher.started and self._dispatcher.accepting
+
     # -- small parts
 
     def _refuse_inside_turn(self, what: str) -> None:

@@ -158,3 +158,15 @@ class SavedStates(Protocol):
         In `LocalRuntime`, which stores none, those of the agents in memory.
         """
         ...
+
+
+class GoingOn(Protocol):
+    """Agents that go on by telling themselves; both runtimes can do this."""
+
+    def may_go_on(self) -> bool:
+        """Whether the turn that asks may do at once what it would else tell its own agent.
+
+        True when that makes no difference to anybody: the turn is in memory alone, so that no commit would come in
+        between, no message waits for the agent, nobody has cancelled the turn, and the runtime is not being stopped.
+        """
+        ...
