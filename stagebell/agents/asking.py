@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 from asyncio import CancelledError
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Generic, TypeAlias
+from typing import Any, Final, Generic, TypeAlias, cast
 
 from autogen_core import FunctionCall
 from autogen_core.models import ChatCompletionClient, CreateResult, LLMMessage, RequestUsage, SystemMessage
@@ -33,6 +33,7 @@ from stagebell.messages.conversation import Usage
 from stagebell.messages.reasons import shorten
 from stagebell.messages.tool_calls import ToolCall
 from stagebell.tools.executor import Executor
+from stagebell.tools.running import OutOfTime, Stop, run_limited
 
 Instructions: TypeAlias = str | Callable[[RunContext[Deps]], str | Awaitable[str]]
 """What the model is told to be and to do: a text, or a function that makes one for the step."""
@@ -171,22 +172,18 @@ class Asking(Generic[Deps, Output]):
             work = client.create(request.messages, **given)
         else:
             work = self.stream.answer(client.create_stream(request.messages, **given), context)
-        answering = asyncio.ensure_future(work)
-        token.link_future(answering)
         try:
-            async with asyncio.timeout(self.request_timeout):
-                return await answering
-        except TimeoutError:
-            if not answering.done() or answering.cancelled():
-                raise TimeoutError(f"no answer within {self.request_timeout:g} seconds") from None
-            raise
+            limited = run_limited(
+                _coroutine(work), "the model", token=None, stop=Stop(token), seconds=self.request_timeout
+            )
+            return cast("CreateResult", await limited)
+        except OutOfTime:
+            raise TimeoutError(f"no answer within {self.request_timeout:g} seconds") from None
         except CancelledError:
             task = asyncio.current_task()
             if token.is_cancelled() or (task is not None and task.cancelling()):
                 raise
             raise ConnectionError("the client gave up the request by itself") from None
-        finally:
-            answering.cancel()
 
     async def _meaning(
         self,
@@ -230,6 +227,16 @@ class Asking(Generic[Deps, Output]):
             completion_tokens=usage.completion_tokens,
             cost=0.0 if self.cost is None else self.cost(usage),
         )
+
+
+def _coroutine(work: Awaitable[CreateResult]) -> Coroutine[Any, Any, CreateResult]:
+    if isinstance(work, Coroutine):
+        return cast("Coroutine[Any, Any, CreateResult]", work)
+
+    async def answer() -> CreateResult:
+        return await work
+
+    return answer()
 
 
 def _around(hook: Hook, context: RunContext[Any], send: Send) -> Send:

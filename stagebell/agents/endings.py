@@ -60,9 +60,9 @@ def end(
     if run.ending is not None:
         return
     _repair(move, run)
-    run = replace(run, pending=(), waiting_for=())
+    run = run.but(pending=(), waiting_for=())
     if status is not RunStatus.SUCCEEDED and run.undo:
-        move.run = replace(run, ending=Ending(status, reason, text))
+        move.run = run.but(ending=Ending(status, reason, text))
         return
     move.run = run
     _conclude(move, status, reason, text, output)
@@ -80,9 +80,9 @@ def undone(move: Move, call_id: str, error: str) -> None:
     if error:
         failed = f"{run.undo[-1].call.name} (call {call_id}) could not be undone: {error}"
         ending = replace(ending, text=f"{ending.text}; {failed}" if ending.text else failed)
-    move.run = replace(run, undo=run.undo[:-1], ending=ending)
+    move.run = run.but(undo=run.undo[:-1], ending=ending)
     if not move.run.undo:
-        move.run = replace(move.run, ending=None)
+        move.run = move.run.but(ending=None)
         _conclude(move, ending.status, ending.reason, ending.text, None)
 
 
@@ -134,7 +134,7 @@ def _conclude(move: Move, status: RunStatus, reason: TerminationReason, text: st
     )
     move.add(entry)
     move.act(Finish(run.job, result, timed=run.deadline is not None))
-    move.ended, move.run = replace(run, job=replace(run.job, reply=()), undo=(), result=result), None
+    move.ended, move.run = run.but(job=replace(run.job, reply=()), undo=(), result=result), None
 
 
 def _deadline(job: Job, limits: Limits, at: int) -> int | None:

@@ -103,7 +103,7 @@ def with_reply(state: LoopState, run_id: str, reply: str) -> LoopState:
     control = state.control
     if control.run is not None and control.run.run_id == run_id:
         job = replace(control.run.job, reply=(*control.run.job.reply, reply))
-        return replace(state, control=replace(control, run=replace(control.run, job=job)))
+        return replace(state, control=replace(control, run=control.run.but(job=job)))
     queue = tuple(replace(job, reply=(*job.reply, reply)) if job.run_id == run_id else job for job in control.queue)
     return replace(state, control=replace(control, queue=queue))
 
@@ -123,7 +123,7 @@ def adopted(state: LoopState, new: LoopState) -> LoopState:
     run, former = new.control.run, state.control.active
     if run is None or former is None or run.run_id != former.run_id:
         return new
-    run = replace(run, job=replace(run.job, reply=former.job.reply))
+    run = run.but(job=replace(run.job, reply=former.job.reply))
     sequence = max(new.control.sequence, state.control.sequence) + 1
     return replace(new, control=replace(new.control, run=run, sequence=sequence, readers=state.control.readers))
 

@@ -121,7 +121,7 @@ def _decided(move: Move, event: ModelDecided) -> None:
     if run is None:
         return
     counted = _counted(move, run, event.usage)
-    move.run = replace(counted, pending=event.calls, last_tool=event.calls[-1].call.name)
+    move.run = counted.but(pending=event.calls, last_tool=event.calls[-1].call.name)
     move.add(Decided(**move.stamp(), decision=event.decision, usage=event.usage, model=event.model))
     if any(each.kind in ("run", "handoff") for each in event.calls) and run.limits.max_hops < 1:
         path = " → ".join((*run.job.path, *(each.to for each in event.calls if each.to)))
@@ -144,7 +144,7 @@ def _rejected(move: Move, event: AnswerRejected) -> None:
     run = move.asked()
     if run is None:
         return
-    move.run = replace(_counted(move, run, event.usage), rejected=run.rejected + 1)
+    move.run = _counted(move, run, event.usage).but(rejected=run.rejected + 1)
     entry = Corrected(**move.stamp(), answer=event.answer, error=event.error, usage=event.usage, model=event.model)
     move.add(entry)
     if event.final:
@@ -160,7 +160,7 @@ def _model_failed(move: Move, event: ModelFailed) -> None:
     if run is None:
         return
     move.add(Noted(**move.stamp(), what="model_failed", data=event.error))
-    move.run = replace(run, retries=run.retries + 1, hold=move.hold_after(run))
+    move.run = run.but(retries=run.retries + 1, hold=move.hold_after(run))
     if event.final or run.retries >= run.limits.model_retries:
         end(move, FAILED, TerminationReason.MODEL_ERROR, f"the model gave no answer: {event.error}")
     else:
@@ -178,7 +178,7 @@ def _handled(move: Move, event: CallsHandled) -> None:
         return
     move.change_business(event.business)
     waiting = [Waiting(each.call_id, each.kind, each.payload, move.at) for each in outcomes if isinstance(each, Waits)]
-    move.run = replace(run, waiting_for=(*run.waiting_for, *waiting), hold=move.hold_after(run))
+    move.run = run.but(waiting_for=(*run.waiting_for, *waiting), hold=move.hold_after(run))
     for each in waiting:
         move.add(Noted(**move.stamp(), what=f"waits_for_{each.kind}", data={"call_id": each.call_id}))
     _take_results(move, [each for each in outcomes if isinstance(each, ToolResult)], event.undoable)
@@ -195,7 +195,7 @@ def _approved(move: Move, event: CallApproved) -> None:
     pending = tuple(
         replace(each, decided=event.decided) if each.call.id == event.call_id else each for each in run.pending
     )
-    move.run = replace(run, pending=pending, waiting_for=_without(run, event.call_id))
+    move.run = run.but(pending=pending, waiting_for=_without(run, event.call_id))
     move.add(Noted(**move.stamp(), what="approval", data={"call_id": event.call_id, "decided": event.decided}))
     _end_when_overdue(move)
 
@@ -204,7 +204,7 @@ def _answered(move: Move, event: PersonAnswered) -> None:
     run = move.open()
     if run is None or not _waits(run, event.call_id, "question"):
         return
-    move.run = replace(run, waiting_for=_without(run, event.call_id))
+    move.run = run.but(waiting_for=_without(run, event.call_id))
     call = _call(run, event.call_id)
     _take_results(move, [ToolResult(call_id=call.id, tool_name=call.name, value=event.text)])
     _after_results(move)
@@ -256,7 +256,7 @@ def _overdue(move: Move, event: Overdue) -> None:
 def _hold(move: Move, event: HoldAsked) -> None:
     run = move.open()
     if run is not None and run.run_id == event.run_id:
-        move.run = replace(run, hold=event.hold)
+        move.run = run.but(hold=event.hold)
         move.add(Noted(**move.stamp(), what=_HELD[event.hold]))
     elif any(job.run_id == event.run_id for job in move.queue):
         move.queue = tuple(replace(job, hold=event.hold) if job.run_id == event.run_id else job for job in move.queue)
@@ -266,7 +266,7 @@ def _hold(move: Move, event: HoldAsked) -> None:
 
 
 def _counted(move: Move, run: Run, usage: Usage) -> Run:
-    return replace(run, step=run.step + 1, retries=0, usage=run.usage + usage, hold=move.hold_after(run))
+    return run.but(step=run.step + 1, retries=0, usage=run.usage + usage, hold=move.hold_after(run))
 
 
 def _end_when_used_up(move: Move) -> None:
@@ -300,7 +300,7 @@ def _take_results(move: Move, results: list[ToolResult], undoable: tuple[Undo, .
         move.add(Returned(**move.stamp(), result=result))
     have = {result.call_id for result in results}
     pending = tuple(each for each in run.pending if each.call.id not in have)
-    move.run = replace(run, pending=pending, undo=(*run.undo, *undoable))
+    move.run = run.but(pending=pending, undo=(*run.undo, *undoable))
 
 
 def _after_results(move: Move) -> None:
@@ -311,7 +311,7 @@ def _after_results(move: Move) -> None:
         _end_when_overdue(move)
         return
     rounds, repeated = after_round(run, move.latest_round())
-    move.run = replace(run, rounds=rounds)
+    move.run = run.but(rounds=rounds)
     if repeated is not None:
         end(move, FAILED, TerminationReason.REPEATED_CALL, repeated)
     else:

@@ -5,6 +5,7 @@ event ──▶ next_step ──▶ the new state ──▶ those who wait are a
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -49,6 +50,7 @@ logger = logging.getLogger("stagebell")
 
 _FIRST_PAUSE: Final = 0.2  # seconds before a request that failed is made again; each further one is twice as long
 _LONGEST_PAUSE: Final = 10.0
+_STEPS_BETWEEN_YIELDS: Final = 16
 
 
 class LoopActor(RoutedAgent):
@@ -120,14 +122,17 @@ class LoopActor(RoutedAgent):
 
         In memory, where no commit comes in between, what is due next is done in the same turn.
         """
-        runtime, next_one = cast(GoingOn, self.runtime), cast("Due | None", work)
+        runtime, next_one, steps = cast(GoingOn, self.runtime), cast("Due | None", work), 0
         while next_one is not None:
             self._begun = self.state.control.sequence
+            steps += 1
+            if not steps % _STEPS_BETWEEN_YIELDS:
+                await asyncio.sleep(0)  # models and tools of tests never give way to others
             event = await self._outcome(next_one, ctx)
             self._begun = None  # it is done
             await self._move(event)
             next_one = due(self.state)
-            if isinstance(next_one, RequestModel) and next_one.retries or not runtime.may_go_on():
+            if (isinstance(next_one, RequestModel) and next_one.retries) or not runtime.may_go_on():
                 break
         await self._go_on()
 

@@ -114,9 +114,9 @@ class Move:
         if run is None or run.hold == "paused":
             return
         if run.ending is not None:
-            self.run = replace(run, undo=(*run.undo[:-1], replace(run.undo[-1], unsure=True)))
+            self.run = run.but(undo=(*run.undo[:-1], replace(run.undo[-1], unsure=True)))
             return
         ready = {each.call.id for each in run.ready() if each.kind == "tool" and not each.refused}
         if ready:
             pending = (replace(each, unsure=each.unsure or each.call.id in ready) for each in run.pending)
-            self.run = replace(run, pending=tuple(pending))
+            self.run = run.but(pending=tuple(pending))

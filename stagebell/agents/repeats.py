@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from hashlib import blake2b
 
@@ -32,13 +31,5 @@ def _digest(calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> str:
     for call in calls:
         result = by_id.get(call.id)
         said = "" if result is None else f"{result.is_error}{result.text}"
-        hashed.update(f"{call.name}\0{_canonical(call.arguments)}\0{said}\1".encode("utf-8", "surrogatepass"))
+        hashed.update(f"{call.name}\0{''.join(call.arguments.split())}\0{said}\1".encode("utf-8", "surrogatepass"))
     return hashed.hexdigest()
-
-
-def _canonical(arguments: str) -> str:
-    """The same text for arguments that differ in white space or order alone."""
-    try:
-        return json.dumps(json.loads(arguments), sort_keys=True)
-    except ValueError:
-        return arguments

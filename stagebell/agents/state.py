@@ -134,7 +134,7 @@ class Ending:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Run:
     """How a run stands.
 
@@ -175,6 +175,12 @@ class Run:
     undo: tuple[Undo, ...] = ()
     ending: Ending | None = None
     result: RunResult | None = None
+
+    def but(self, **changes: Any) -> Run:
+        """This run with other values; what `dataclasses.replace` does, in a tenth of the time."""
+        run = object.__new__(Run)
+        run.__dict__.update(self.__dict__, **changes)
+        return run
 
     @property
     def run_id(self) -> str:

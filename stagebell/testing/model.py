@@ -109,10 +109,16 @@ class ScriptedModel(ChatCompletionClient):
             asyncio.CancelledError: the token was cancelled; the answer is not used up.
         """
         request = ModelRequest(tuple(messages), tuple(tools), tool_choice, json_output, dict(extra_create_args or {}))
-        answering = asyncio.ensure_future(self._answer(request))
-        if cancellation_token is not None:
-            cancellation_token.link_future(answering)
-        return await answering
+        if cancellation_token is not None and cancellation_token.is_cancelled():
+            raise asyncio.CancelledError
+        self.requests.append(request)
+        answer = self._next(request)
+        if inspect.isawaitable(answer):
+            answering = asyncio.ensure_future(answer)
+            if cancellation_token is not None:
+                cancellation_token.link_future(answering)
+            answer = await answering
+        return self._counted(self._result(request, answer))
 
     async def create_stream(
         self,
@@ -171,9 +177,7 @@ class ScriptedModel(ChatCompletionClient):
         """What the model can do."""
         return self._model_info
 
-    async def _answer(self, request: ModelRequest) -> CreateResult:
-        self.requests.append(request)
-        result = self._result(request, await self._next(request))
+    def _counted(self, result: CreateResult) -> CreateResult:
         self._last = result.usage
         self._total = RequestUsage(
             prompt_tokens=self._total.prompt_tokens + result.usage.prompt_tokens,
@@ -181,10 +185,9 @@ class ScriptedModel(ChatCompletionClient):
         )
         return result
 
-    async def _next(self, request: ModelRequest) -> Answer:
+    def _next(self, request: ModelRequest) -> Answer | Awaitable[Answer]:
         if callable(self._script):
-            answer = self._script(request.messages, request.tools)
-            return await answer if inspect.isawaitable(answer) else answer
+            return self._script(request.messages, request.tools)
         if self._answered == len(self._script):
             raise ScriptExhausted(self._answered)
         self._answered += 1

@@ -12,6 +12,7 @@ undeclared    an error                                 outcome unknown
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import time
 from asyncio import CancelledError, to_thread
@@ -182,10 +183,12 @@ def _settled(life: Life[Any], status: Status | None) -> ToolResult:
 
 async def _contained(work: Awaitable[Any], context: ToolContext[Any]) -> Any:
     """Await a tool so that nothing but an `Exception` comes out of it, unless it was cancelled from here."""
+    task = asyncio.current_task()
+    before = task.cancelling() if task is not None else 0
     try:
         return await work
     except CancelledError:
-        if context.cancellation_token.is_cancelled():
+        if context.cancellation_token.is_cancelled() or (task is not None and task.cancelling() > before):
             raise
         raise ToolError("something that the tool awaited was cancelled") from None
     except ToolException as error:  # AutoGen's is no Exception

@@ -1,15 +1,21 @@
-"""A tool at work: cancelled by its token, by its caller or when its time is over, and then gone within a second.
+"""Work for others, a tool or a request: cancelled by its token or when its time is over, and then gone within a second.
 
-A tool cannot be forced to end: one that swallows its cancellation is told of in the log and left alone, and whoever
-waited for it gets on.
+It runs in the task of whoever waits for it, as a plain `await` would, so work that has to wait for nothing costs
+nothing. Only while it waits somebody watches: the token, and the clock. When one of them says so, the task is cancelled
+for the work alone, as `asyncio.timeout` does it.
+
+Nothing can be forced to end: work that swallows its cancellation is told of in the log and left to a task of its own,
+and whoever waited for it gets on.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from asyncio import CancelledError, Future, Task
-from collections.abc import Coroutine
+from asyncio import CancelledError, Future, Task, TimerHandle
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context, copy_context
+from types import coroutine
 from typing import Any, Final
 
 from autogen_core import CancellationToken
@@ -19,6 +25,9 @@ logger = logging.getLogger("stagebell")
 GRACE: Final = 0.5  # seconds
 
 _left_alone: set[Task[Any]] = set()
+
+_Work = Coroutine[Any, Any, Any]
+_Steps = Generator[Any, Any, Any]
 
 
 class OutOfTime(TimeoutError):
@@ -38,20 +47,11 @@ class Stop:
     def __init__(self, token: CancellationToken | None) -> None:
         self._token = token
         self._future: Future[None] | None = None
-        if token is not None:
-            loop = asyncio.get_running_loop()
-            self._future = loop.create_future()
-
-            def hop() -> None:  # a token calls from whatever thread cancels it
-                if not loop.is_closed():
-                    loop.call_soon_threadsafe(self._set)
-
-            token.add_callback(hop)
 
     @property
-    def others(self) -> tuple[Future[None], ...]:
-        """What to wait for besides the work."""
-        return () if self._future is None else (self._future,)
+    def is_set(self) -> bool:
+        """True once the token was cancelled."""
+        return self._token is not None and self._token.is_cancelled()
 
     def check(self) -> None:
         """Raises CancelledError once the token was cancelled."""
@@ -60,11 +60,34 @@ class Stop:
 
     async def sleep(self, seconds: float) -> None:
         """Wait. Raises CancelledError as soon as the token is cancelled."""
-        if self._future is None:
+        future = self._watched()
+        if future is None:
             await asyncio.sleep(seconds)
         else:
-            await asyncio.wait((self._future,), timeout=seconds)
+            await asyncio.wait((future,), timeout=seconds)
             self.check()
+
+    def watch(self, tell: Callable[[object], None]) -> None:
+        """Call `tell`, soon, when the token is cancelled."""
+        if (future := self._watched()) is not None:
+            future.add_done_callback(tell)
+
+    def unwatch(self, tell: Callable[[object], None]) -> None:
+        """Do not call it any more."""
+        if self._future is not None:
+            self._future.remove_done_callback(tell)
+
+    def _watched(self) -> Future[None] | None:
+        if self._future is None and self._token is not None:
+            loop = asyncio.get_running_loop()
+            self._future = loop.create_future()
+
+            def hop() -> None:  # a token calls from whatever thread cancels it
+                if not loop.is_closed():
+                    loop.call_soon_threadsafe(self._set)
+
+            self._token.add_callback(hop)
+        return self._future
 
     def _set(self) -> None:
         if self._future is not None and not self._future.done():
@@ -72,14 +95,14 @@ class Stop:
 
 
 async def run_limited(
-    work: Coroutine[Any, Any, Any], name: str, *, token: CancellationToken, stop: Stop, seconds: float | None
+    work: _Work, name: str, *, token: CancellationToken | None, stop: Stop, seconds: float | None
 ) -> Any:
-    """Run a tool in a task of its own.
+    """Let work be done within its time.
 
     Args:
-        work: the tool at work.
-        name: of the tool.
-        token: the one that the tool was given; cancelled with it.
+        work: what is to be done.
+        name: of the tool, for the log and the error.
+        token: one that the work was given for itself; cancelled with it.
         stop: ends it.
         seconds: how much time it has; None for any.
 
@@ -91,32 +114,146 @@ async def run_limited(
         asyncio.CancelledError: it was stopped, or the caller was cancelled.
         BaseException: what it raised.
     """
-    task = asyncio.ensure_future(work)
+    watch = _Watch(stop, seconds)
     try:
-        done, _ = await asyncio.wait((task, *stop.others), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        return await _drive(work, watch, name, token)
     except CancelledError:
-        token.cancel()
-        await _end(task, name)
+        if token is not None:
+            token.cancel()
+        if watch.taken and not stop.is_set:
+            raise OutOfTime(name, seconds or 0.0) from None
         raise
-    if task in done:
-        return task.result()
-    token.cancel()
-    await _end(task, name)
-    stop.check()
-    raise OutOfTime(name, seconds or 0.0)
-
-
-async def _end(task: Task[Any], name: str) -> None:
-    task.cancel()
-    try:
-        await asyncio.wait((task,), timeout=GRACE)
     finally:
-        if not task.done():
-            _left_alone.add(task)
-            task.add_done_callback(_forget)
-            logger.warning("tool %r was cancelled and goes on: it swallows CancelledError; nobody waits for it", name)
-        elif not task.cancelled() and task.exception() is None:
-            logger.warning("tool %r was cancelled and returned a value: it swallows CancelledError", name)
+        watch.disarm()
+
+
+class _Watch:
+    """Cancels the task in which work waits when nobody wants it any more, or its time is over."""
+
+    __slots__ = ("_alarm", "_before", "_stop", "_task", "fired", "seconds", "taken")
+
+    def __init__(self, stop: Stop, seconds: float | None) -> None:
+        self._stop = stop
+        self.seconds = seconds
+        self._task: Task[Any] | None = None
+        self._alarm: TimerHandle | None = None
+        self._before = 0
+        self.fired = False
+        self.taken = False  # the cancellation was this one's, and nobody else's
+
+    def arm(self) -> None:
+        """The work has to wait."""
+        self._task = task = asyncio.current_task()
+        assert task is not None
+        self._before = task.cancelling()
+        if self.seconds is not None:
+            self._alarm = task.get_loop().call_later(self.seconds, self._fire)
+        self._stop.watch(self._fire)
+
+    def take_back(self) -> None:
+        """The cancellation has arrived."""
+        if self._task is not None and not self.taken:
+            self.taken = self._task.uncancel() <= self._before
+
+    def disarm(self) -> None:
+        """The work is over."""
+        if self._task is not None:
+            self._stop.unwatch(self._fire)
+            if self._alarm is not None:
+                self._alarm.cancel()
+
+    def _fire(self, _: object = None) -> None:
+        if self._task is not None and not self.fired:
+            self.fired = True
+            self._task.cancel()
+
+
+@coroutine
+def _drive(work: _Work, watch: _Watch, name: str, token: CancellationToken | None) -> _Steps:
+    """Run the work in the current task, in a context of its own."""
+    context = copy_context()
+    try:
+        waiting = context.run(work.send, None)
+        watch.arm()
+        while True:
+            try:
+                yield waiting
+            except GeneratorExit:
+                context.run(work.close)
+                raise
+            except BaseException as error:
+                if watch.fired and isinstance(error, CancelledError):
+                    watch.take_back()
+                    if token is not None:
+                        token.cancel()
+                    yield from _wind_up(work, error, name, context)
+                    raise
+                waiting = context.run(work.throw, error)  # perhaps it has cancelled itself, for a time-out of its own
+            else:
+                waiting = context.run(work.send, None)
+    except StopIteration as stop:
+        return stop.value
+
+
+def _wind_up(work: _Work, error: CancelledError, name: str, context: Context) -> _Steps:
+    """Tell the work to end, and wait for that for a while; what goes on then is left alone."""
+    loop = asyncio.get_running_loop()
+    ends_at = loop.time() + GRACE
+    try:
+        waiting = context.run(work.throw, error)
+        while loop.time() < ends_at and (yield from _done_before(loop, waiting, ends_at)):
+            waiting = context.run(work.send, None)
+    except StopIteration:
+        logger.warning("tool %r was cancelled and returned a value: it swallows CancelledError", name)
+    except BaseException as last:
+        if isinstance(last, KeyboardInterrupt | SystemExit):
+            raise
+    else:
+        logger.warning("tool %r was cancelled and goes on: it swallows CancelledError; nobody waits for it", name)
+        task = loop.create_task(_rest(work, waiting, context))
+        _left_alone.add(task)
+        task.add_done_callback(_forget)
+
+
+def _done_before(loop: asyncio.AbstractEventLoop, waiting: Future[Any] | None, at: float) -> Generator[Any, Any, bool]:
+    """Wait for what the work waits for; False when that is not done by then, or nobody can wait any more."""
+    if waiting is not None:
+        waiting._asyncio_future_blocking = False
+    waker: Future[None] = loop.create_future()
+
+    def wake(_: object = None) -> None:
+        if not waker.done():
+            waker.set_result(None)
+
+    timer = loop.call_at(at, wake) if waiting is not None else None
+    loop.call_soon(wake) if waiting is None else waiting.add_done_callback(wake)
+    try:
+        yield from waker
+    except CancelledError:
+        return False  # cancelled once more: whoever waits has waited enough
+    finally:
+        if timer is not None:
+            timer.cancel()
+        if waiting is not None:
+            waiting.remove_done_callback(wake)
+    return waiting is None or waiting.done()
+
+
+@coroutine
+def _rest(work: _Work, waiting: Any, context: Context) -> _Steps:
+    """What is left of work that goes on, in a task of its own."""
+    try:
+        while True:
+            if waiting is not None:
+                waiting._asyncio_future_blocking = True
+            try:
+                yield waiting
+            except BaseException as error:
+                waiting = context.run(work.throw, error)
+            else:
+                waiting = context.run(work.send, None)
+    except StopIteration as stop:
+        return stop.value
 
 
 def _forget(task: Task[Any]) -> None:
