@@ -210,7 +210,7 @@ def _wind_up(work: _Work, error: CancelledError, name: str, context: Context) ->
             raise
     else:
         logger.warning("tool %r was cancelled and goes on: it swallows CancelledError; nobody waits for it", name)
-        task = loop.create_task(_rest(work, waiting, context))
+        task: Task[Any] = loop.create_task(_rest(work, waiting, context))
         _left_alone.add(task)
         task.add_done_callback(_forget)
 
@@ -239,9 +239,13 @@ def _done_before(loop: asyncio.AbstractEventLoop, waiting: Future[Any] | None, a
     return waiting is None or waiting.done()
 
 
-@coroutine
-def _rest(work: _Work, waiting: Any, context: Context) -> _Steps:
+async def _rest(work: _Work, waiting: Any, context: Context) -> Any:
     """What is left of work that goes on, in a task of its own."""
+    return await _steps(work, waiting, context)
+
+
+@coroutine
+def _steps(work: _Work, waiting: Any, context: Context) -> _Steps:
     try:
         while True:
             if waiting is not None:
