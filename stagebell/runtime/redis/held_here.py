@@ -20,6 +20,8 @@ from asyncio import Future, Task
 from collections.abc import Callable
 from typing import NamedTuple
 
+from autogen_core import AgentId
+
 from stagebell.errors import MessageError, ServerError
 from stagebell.messages.codec import unpack
 from stagebell.runtime.engine.activation import Activation
@@ -70,7 +72,7 @@ class HeldHere:
     def add(self, partition: Partition, done_with: Callable[[Activation], None]) -> None:
         """This partition was released; `done_with` hears of each of its agents whose turns have ended."""
         for agent, _ in partition.open_turns.values():
-            self._services.dispatcher.bar(_activation(partition, agent), _HELD)
+            self._services.dispatcher.bar(self._activation(partition, agent), _HELD)
         if partition.open_turns:
             released = _Released(partition, done_with)
             partition.on_hold_over = lambda agent: self._over(released, agent)
@@ -91,7 +93,7 @@ class HeldHere:
 
     def _over(self, released: _Released, agent: str) -> None:
         partition = released.partition
-        activation = _activation(partition, agent)
+        activation = self._activation(partition, agent)
         for message in list(partition.pending.values()):
             if isinstance(message, DurableTurn) and message.fence.agent == agent:
                 message.forget_unless_started()
@@ -99,6 +101,15 @@ class HeldHere:
         released.done_with(activation)
         if not partition.open_turns:
             self._released.remove(released)
+
+    def _activation(self, partition: Partition, agent: str) -> Activation:
+        """An agent that is held; its instance may have left memory while its commit still waits to leave."""
+        type, _, key = agent.partition("/")
+        found = partition.agents.get(key)
+        if found is None:
+            found = self._services.catalog.hosted(type).activation(AgentId(type, key))
+            partition.agents[key] = found
+        return found
 
     # -- what the bell does not tell here
 
@@ -144,7 +155,7 @@ class HeldHere:
     def _let_in(self, released: _Released) -> None:
         partition = released.partition
         for entry_id, (entry, chain) in list(released.calls.items()):
-            activation = _activation(partition, entry.agent)
+            activation = self._activation(partition, entry.agent)
             above = activation.top.receipt if activation.top is not None else None
             if isinstance(above, DurableTurn) and above.calls.awaits_one_of(chain) and activation.hosted.reentrant:
                 del released.calls[entry_id]
@@ -155,10 +166,6 @@ def agents_not_held(partition: Partition) -> list[Activation]:
     """The agents of a partition that was handed over of which no turn goes on."""
     held = {agent.partition("/")[2] for agent, _ in partition.open_turns.values()}
     return [activation for key, activation in list(partition.agents.items()) if key not in held]
-
-
-def _activation(partition: Partition, agent: str) -> Activation:
-    return partition.agents[agent.partition("/")[2]]
 
 
 def _chain(entry: InboxEntry) -> tuple[str, ...]:

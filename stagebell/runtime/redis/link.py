@@ -235,6 +235,8 @@ class Link:
             if isinstance(error, ServerRefused) and error.code in _NOT_NOW:
                 raise ServerUnavailable(f"the server at {connection.address} takes no writes now: {error}") from None
             raise
+        if connection.closed:  # since its last answer; `_use` would wait for an end that has been
+            raise ServerUnavailable(f"the server at {connection.address} closed the connection at once")
         return connection, scripts
 
     def _use(self, connection: Connection, scripts: Scripts) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from autogen_core import AgentId
 
-from stagebell.errors import RuntimeNotRunning
+from stagebell.errors import RuntimeNotRunning, ServerError
 from stagebell.messages.registry import TypeRegistry
 from stagebell.runtime.engine.catalog import Catalog, HostedType
 from stagebell.runtime.engine.clock import Clock
@@ -282,7 +282,7 @@ class Node:
         """A new connection: the server may have lost writes, and bells were missed."""
         self._announce_again()
         for partition in list(self.services.partitions.values()):
-            self.services.dispatcher.spawn(partition.audit())
+            self.services.dispatcher.spawn(_audit_if_connected(partition))
 
     def _announce_again(self) -> None:
         """The server may have forgotten what this process hosts and subscribes to."""
@@ -341,6 +341,13 @@ class Node:
         if paused != self._told_paused:
             self._told_paused = paused
             self._leases.describe(self._description())
+
+
+async def _audit_if_connected(partition: Owned) -> None:
+    try:
+        await partition.audit()
+    except ServerError as error:  # the connection broke again; the next one brings the next audit
+        logger.debug("%s is not compared with the server now: %s", partition.keys.tag, error)
 
 
 def _nobody_here(*_: object) -> None:

@@ -112,8 +112,9 @@ class Ownership:
         self, partition: Partition, hold_ms: int, done_with: Callable[[Activation], None] = lambda activation: None
     ) -> Awaitable[None]:
         turns = partition.hand_over()
+        released = self._release(partition, turns, hold_ms)
         self.held_here.add(partition, done_with)
-        return self._release(partition, turns, hold_ms)
+        return released
 
     async def _let_go(self, partitions: list[Owned]) -> None:
         for partition in partitions:
@@ -278,7 +279,7 @@ class Ownership:
         passivation = self._services.passivation
         try:
             partition.drain()
-            await passivation.close_all([activation for activation in partition.agents.values() if activation.idle])
+            await passivation.close_all([each for each in partition.agents.values() if _has_ended(each)])
             if not partition.owned or self._services.stopping:
                 return
             self._next_try[partition.keys.tag] = asyncio.get_running_loop().time() + _PATIENCE
@@ -316,6 +317,11 @@ class Ownership:
         if tag in self._extra:
             return [member.name for member in self._membership.members if member.types and not member.stopping]
         return self._membership.hosts(tag.rpartition(":")[0].rpartition(":")[2])
+
+
+def _has_ended(activation: Activation) -> bool:
+    """True when the agent is idle and its last commit answered: one that still waits to leave needs a hold."""
+    return activation.idle and not stored_of(activation).under_way
 
 
 def _can_move(partition: Partition) -> bool:

@@ -8,11 +8,12 @@ from functools import partial
 from typing import Any
 
 import pytest
-from autogen_core import MessageContext, TopicId
+from autogen_core import AgentId, MessageContext, TopicId, TypeSubscription
 
 from stagebell import Publisher, RedisRuntime
 from stagebell.runtime.redis.keys import PartitionKeys
 from stagebell.runtime.redis.partition import Partition
+from tests.failure.view import View
 from tests.support.agents import Ask, Counting, Doing, Interleaved, Note, agent, host
 from tests.support.servers import Server
 from tests.support.waiting import eventually
@@ -157,3 +158,49 @@ def _open() -> asyncio.Event:
     gate = asyncio.Event()
     gate.set()
     return gate
+
+
+class Noting(Counting):
+    """Counts, and publishes to somebody whose type is not known yet."""
+
+    async def on_message_impl(self, message: Any, ctx: MessageContext) -> Any:
+        self.count += 1
+        if message.text == "publish":
+            await self.publish_message(Ask(), TopicId("later", "somebody"))
+        return self.count
+
+
+async def test_a_partition_moves_while_commits_of_idle_agents_wait(
+    server: Server, namespace: str, client: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their turns have ended, their effects are still to come: here, under holds."""
+    gate, waiting = asyncio.Event(), list[str]()
+    runtimes = [RedisRuntime(server.url, namespace=namespace, partitions=2) for _ in range(2)]
+    for runtime in runtimes:
+        await Noting.register(runtime, "noting", Noting)
+    old, new = runtimes
+    await old.add_subscription(TypeSubscription("later", "later"))
+    await old.start()
+    directory = old._running("a test").services.directory
+    find_place = directory.find_place
+
+    async def find_later(agent: AgentId) -> Any:
+        waiting.append(str(agent))
+        await gate.wait()
+        return await find_place(agent)
+
+    monkeypatch.setattr(directory, "find_place", find_later)
+    keys = [str(number) for number in range(8)]  # in both partitions
+    calls = [asyncio.create_task(client.call(Ask(text="publish"), agent("noting", key))) for key in keys]
+    await eventually(lambda: waiting, within=5)
+    await new.start()
+    name, view = new._running("a test").client.name, View(server.client(), namespace)
+    await eventually(lambda: [key for key in view.owned_by(name) if ":noting:" in key], within=10)
+    gate.set()
+    assert await asyncio.wait_for(asyncio.gather(*calls), 8) == [1] * 8
+    again = (client.call(Ask(), agent("noting", key)) for key in keys)
+    assert await asyncio.wait_for(asyncio.gather(*again), 8) == [2] * 8
+    for runtime in runtimes:
+        await runtime.close()
+    assert not [key for key in view.left_behind() if ":later:" not in key]
+    view.client.close()
