@@ -1,0 +1,101 @@
+"""The client of a schedule, and the other systems: what they send, and what comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from autogen_core import AgentId, TopicId, TypeSubscription
+
+from stagebell import Publisher, RedisRuntime
+from stagebell.errors import OutcomeUnknown, RuntimeNotRunning, ServerUnavailable, SubscriptionError
+from tests.simulation.agents import NEWS, Poison, Work
+from tests.simulation.programs import Root
+from tests.simulation.workers import NAMESPACE, URL
+
+if TYPE_CHECKING:
+    from tests.simulation.schedule import Schedule
+
+
+class Client:
+    """`replies`: how its calls ended, by label; `events`: those that reached the server."""
+
+    def __init__(self, world: Schedule) -> None:
+        self.replies: dict[str, Any] = {}
+        self.events: list[Root] = []
+        self.subscribed = False
+        self.publisher: Publisher | None = None
+        self._world = world
+
+    async def open(self) -> None:
+        """Connect."""
+        publisher = Publisher(URL, namespace=NAMESPACE)
+        await publisher.open()
+        publisher.register(str)
+        self.publisher = publisher
+
+    async def work(self) -> None:
+        """Send everything."""
+        half = len(self._world.plan.roots) // 2
+        for number, root in enumerate(self._world.plan.roots):
+            while self._world.plan.news and number == half and not self.subscribed:
+                self._ask_to_subscribe()
+                await asyncio.sleep(0.2)
+            await asyncio.sleep(self._world.chance.choice([0.0, 0.001, 0.05, 0.5]))
+            self._send(root)
+            if root.how == "publish" and self._world.chance.random() < 0.2:
+                self._world.faults.counts["duplicate"] += 1
+                self._send(root)
+
+    def _ask_to_subscribe(self) -> None:
+        """Let the readers hear the news, by way of some worker; no process awaits what another does."""
+        for process, runtime in self._world.workers.items():
+            if runtime is not None:
+                self._world.loop.spawn(process, self._subscribe(runtime))
+                return
+
+    async def _subscribe(self, runtime: RedisRuntime) -> None:
+        with suppress(SubscriptionError, RuntimeNotRunning, ServerUnavailable):  # asked before; it stops
+            await runtime.add_subscription(TypeSubscription(NEWS, "reader"))
+            self.subscribed = True
+
+    def _send(self, root: Root) -> None:
+        if root.how == "event":
+            self.events.append(root)
+            self.event(root)
+        else:
+            asyncio.get_running_loop().create_task(self._send_message(root))
+
+    def event(self, root: Root) -> None:
+        """From another system: one XADD, which reaches the server."""
+        type, _, key = root.agent.partition("/")
+        data = Work(label=root.label, program=root.program).model_dump_json()
+        words = ("XADD", f"sb:{{{NAMESPACE}}}:events", "*", "type", "Work", "topic", f"{type}/{key}", "data", data)
+        self._world.network.execute([word.encode() for word in words])
+
+    async def _send_message(self, root: Root) -> None:
+        assert self.publisher is not None
+        type, _, key = root.agent.partition("/")
+        work = Work(label=root.label, program=root.program)
+        try:
+            if root.how == "publish":
+                await self.publisher.publish(work, TopicId(type, key), message_id=root.label)
+            else:
+                self.replies[root.label] = await self.publisher.call(work, AgentId(type, key), message_id=root.label)
+        except Poison as error:
+            self.replies[root.label] = f"raised:{error}"
+        except OutcomeUnknown as error:
+            self.replies[root.label] = "unknown", str(error)
+        except Exception as error:
+            self.replies[root.label] = "failed", repr(error)
+
+    async def send_again(self, root: Root) -> None:
+        """The client repeats everything, since the server may have lost it; what arrived is known there."""
+        assert self.publisher is not None
+        type, _, key = root.agent.partition("/")
+        work = Work(label=root.label, program=root.program)
+        if root.how == "publish":
+            await self.publisher.publish(work, TopicId(type, key), message_id=root.label)
+        elif root.how == "call":
+            await self.publisher.send(work, AgentId(type, key), message_id=root.label)

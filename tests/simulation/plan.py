@@ -1,0 +1,66 @@
+"""What a seed decides at first."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+
+from tests.simulation.network import Weather
+from tests.simulation.programs import Root, make_roots
+
+
+@dataclass
+class Outcome:
+    """What became of a schedule."""
+
+    seed: int
+    problems: list[str]
+    faults: Counter[str]
+    history: list[str]
+    digest: str
+    commands: int
+    virtual_seconds: float
+
+
+@dataclass
+class Plan:
+    """What a seed decides at first."""
+
+    partitions: int
+    lease: float
+    workers: int
+    rates: dict[str, float]
+    weather: Weather
+    rollback: bool
+    news: bool
+    roots: list[Root] = field(default_factory=list[Root])
+
+
+def make_plan(chance: random.Random) -> Plan:
+    """Draw a plan."""
+    pick = chance.choice
+    rollback = chance.random() < 0.3
+    plan = Plan(
+        partitions=pick([1, 2, 2, 3]),
+        lease=pick([0.6, 1.0, 1.0]),
+        workers=pick([2, 2, 3]),
+        rates={
+            "crash": pick([0.0, 0.01, 0.03]),
+            "pause": pick([0.0, 0.01, 0.03]),
+            "starve": pick([0.0, 0.0, 0.02]),
+            "drain": pick([0.0, 0.0, 0.015]),
+            "break": pick([0.0, 0.02, 0.05]),
+        },
+        weather=Weather(
+            delay=pick([0.0005, 0.002, 0.02]),
+            stall=pick([0.0, 0.01, 0.03]),
+            stalled_for=pick([0.1, 1.0, 3.0]),
+            lost_reply=pick([0.0, 0.0, 0.01, 0.04]),
+            lost_command=pick([0.0, 0.0, 0.01]),
+        ),
+        rollback=rollback,
+        news=not rollback and chance.random() < 0.5,
+    )
+    plan.roots = make_roots(chance, news=plan.news)
+    return plan
