@@ -22,6 +22,7 @@ Op = list[Any]
 ["gather", [[agent, program], …]]   several calls at once
 ["defer", agent]                    the reply comes later, on a message that this agent sends back
 ["answer", handle, reply]           give a deferred reply
+["later", agent, program, seconds, how]   a timer for the agent, or (how = "topic") for its topic
 ["sleep", seconds]
 ["raise"]
 ["stumble", times]                  raise when it comes here so many times at first
@@ -105,6 +106,13 @@ class Porter(RoutedAgent):
         back = ["publish", str(self.id), [["answer", str(defer_reply()), f"ok:{run.label}"]]]
         await self._publish(TopicId(*agent.split("/")), run.output(), [back])
         run.later = True
+
+    async def do_later(self, run: Run, agent: str, program: list[Op], seconds: float, how: str) -> None:
+        """Set a timer."""
+        id = AgentId.from_str(agent)
+        to = TopicId(id.type, id.key) if how == "topic" else id
+        label = f"{run.label}.{run.number}t"
+        await self.runtime.schedule(Work(label=label, program=program), to, delay=seconds)  # type: ignore[attr-defined]
 
     async def do_answer(self, run: Run, handle: str, reply: str) -> None:
         """Give a deferred reply."""

@@ -16,7 +16,7 @@ from tests.simulation.workers import NAMESPACE, TYPES
 _OUTPUT = re.compile(r"(.*)\.(\d+)o")
 _RAISED = re.compile(r"raised:([\w.]+)")
 _STATE = re.compile(r"sb:\{(\w+):(\w+):\d+\}:s:(.*)")
-_LEFT = ("j", "sp", "run", "hold", "later")
+_LEFT = ("j", "sp", "run", "hold", "later", "dm", "events:dm")
 
 
 @dataclass
@@ -45,7 +45,7 @@ def look(store: Store) -> Found:
                 _letter(found, dict(zip(flat[::2], flat[1::2], strict=True)))
         elif name.partition("}:")[2].partition(":")[0] in _LEFT:
             found.left.append(f"{name} {store.ask(('HGETALL', name))[0]}")
-        elif name.endswith(("}:in", "}:events")) and store.ask(("XLEN", name))[0]:
+        elif name.endswith(("}:in", "}:events", "}:ctl")) and store.ask(("XLEN", name))[0]:
             found.left.append(f"{name} {store.ask(('XRANGE', name, '-', '+'))[0]}")
     return found
 
@@ -57,11 +57,12 @@ def _letter(found: Found, fields: dict[bytes, bytes]) -> None:
     found.reasons[name] = fields[b"reason"].decode()[-200:]
 
 
-def inboxes(partitions: int) -> list[str]:
-    """The inboxes that are empty at rest."""
-    return [f"sb:{{{NAMESPACE}:{type}:{p}}}:in" for type in TYPES for p in range(partitions)] + [
-        f"sb:{{{NAMESPACE}}}:events"
-    ]
+def waiting(partitions: int) -> list[tuple[str, str]]:
+    """Commands that answer 0 at rest: how long inboxes are, and how many timers there are."""
+    heads = [f"sb:{{{NAMESPACE}:{type}:{p}}}:" for type in TYPES for p in range(partitions)]
+    events = f"sb:{{{NAMESPACE}}}:events"
+    lengths = [("XLEN", f"{head}in") for head in heads] + [("XLEN", events)]
+    return lengths + [("ZCARD", f"{head}due") for head in [*heads, f"{events}:"]]
 
 
 def compare(found: Found, expected: Expected) -> list[str]:
@@ -107,7 +108,7 @@ def roots_out_of_order(logs: dict[str, list[str]], roots: list[Root]) -> list[st
     """Messages of the client that one agent got in another order than they were sent."""
     problems: list[str] = []
     for agent, log in logs.items():
-        sent = [root.label for root in roots if root.agent == agent and root.how != "event"]
+        sent = [root.label for root in roots if root.agent == agent and root.how not in ("event", "timer")]
         got = [line for line in log if line in sent]
         if got != [label for label in sent if label in got]:
             problems.append(f"{agent} got {got}, sent as {sent}")

@@ -24,6 +24,10 @@ class Client:
     def __init__(self, world: Schedule) -> None:
         self.replies: dict[str, Any] = {}
         self.events: list[Root] = []
+        self.unsure: set[str] = set()
+        """Labels of messages that perhaps came, with all that follows from them."""
+        self.never: set[str] = set()
+        """Labels of messages that must not have come."""
         self.subscribed = False
         self.publisher: Publisher | None = None
         self._world = world
@@ -61,11 +65,32 @@ class Client:
             self.subscribed = True
 
     def _send(self, root: Root) -> None:
-        if root.how == "event":
+        if root.how == "timer":
+            asyncio.get_running_loop().create_task(self._set_timer(root))
+        elif root.how == "event":
             self.events.append(root)
             self.event(root)
         else:
             asyncio.get_running_loop().create_task(self._send_message(root))
+
+    async def _set_timer(self, root: Root) -> None:
+        """Set it, and perhaps cancel it; what is not certain afterwards is noted."""
+        assert self.publisher is not None
+        chance, work = self._world.chance, Work(label=root.label, program=root.program)
+        id = AgentId.from_str(root.agent)
+        to = chance.choice([id, id, TopicId(id.type, id.key)])
+        self.unsure.add(root.label)
+        self.replies[root.label] = "timer"
+        try:
+            timer = await self.publisher.schedule(work, to, delay=chance.choice([0.0, 0.01, 0.3, 1.0]), name=root.label)
+            if chance.random() < 0.3:
+                await asyncio.sleep(chance.choice([0.0, 0.2, 0.9]))
+                if await self.publisher.cancel_timer(timer.id):
+                    self.never.add(root.label)
+        except (OutcomeUnknown, ServerUnavailable) as error:
+            self._world.note(f"timer {root.label}: {error!r}")
+        else:
+            self.unsure.remove(root.label)
 
     def event(self, root: Root) -> None:
         """From another system: one XADD, which reaches the server."""

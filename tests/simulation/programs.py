@@ -21,17 +21,25 @@ class Root(NamedTuple):
     label: str
     agent: str
     program: list[Op]
-    how: str  # call, publish or event
+    how: str  # call, publish, event or timer
 
 
-def make_roots(chance: random.Random, *, news: bool) -> list[Root]:
-    """The messages of one schedule; `news`: those in the second half may publish news."""
+def make_roots(chance: random.Random, *, news: bool, timers: bool, lossy: bool) -> list[Root]:
+    """The messages of one schedule.
+
+    Args:
+        chance: the one source of randomness.
+        news: those in the second half may publish news.
+        timers: turns may set some, and the client, unless the server loses its writes.
+        lossy: the server will lose writes.
+    """
     roots: list[Root] = []
     count = chance.randrange(3, 9)
+    ways = ["call", "call", "publish", "publish", "event"] + ["timer"] * (timers and not lossy)
     for number in range(count):
         agent = chance.choice(AGENTS)
-        writer = _Writer(chance, news and number >= count // 2)
-        how = chance.choice(["call", "call", "publish", "publish", "event"])
+        writer = _Writer(chance, news and number >= count // 2, timers)
+        how = chance.choice(ways)
         program = writer.program(3, [agent], AGENTS, [agent])
         roots.append(
             Root(f"m{number}", agent, program if how == "call" else writer.perhaps_stumbling(agent, program), how)
@@ -40,9 +48,10 @@ def make_roots(chance: random.Random, *, news: bool) -> list[Root]:
 
 
 class _Writer:
-    def __init__(self, chance: random.Random, news: bool) -> None:
+    def __init__(self, chance: random.Random, news: bool, timers: bool) -> None:
         self._chance = chance
         self._news = news
+        self._timers = timers
 
     def program(self, depth: int, base: list[str], later: list[str], back: list[str]) -> list[Op]:
         """For a turn that is reached through `base`: `later` may be called, `back` may be called back."""
@@ -53,6 +62,8 @@ class _Writer:
                 ops.append(self._publish(depth, base[-1]))
             elif pick < 0.43 and self._news:
                 ops.append([NEWS, chance.choice("ab"), self._chain(depth, "")])
+            elif pick < 0.48 and self._timers:
+                ops.append(self._timer(depth, base[-1]))
             elif pick < 0.79:
                 ops += self._call(depth, base, later, back)
             elif pick < 0.85:
@@ -91,6 +102,11 @@ class _Writer:
     def _publish(self, depth: int, sender: str) -> Op:
         agent = self._chance.choice([agent for agent in AGENTS if agent != sender])
         return ["publish", agent, self._chain(depth, agent)]
+
+    def _timer(self, depth: int, sender: str) -> Op:
+        agent, delay = self._chance.choice(AGENTS), self._chance.choice([0.0, 0.003, 0.1, 0.5, 1.5])
+        how = "agent" if agent == sender else self._chance.choice(["agent", "topic"])  # nobody hears what he publishes
+        return ["later", agent, self._chain(depth, agent), delay, how]
 
     def _chain(self, depth: int, agent: str) -> list[Op]:
         """What starts anew: its own calls hold nobody above."""

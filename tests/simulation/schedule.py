@@ -23,7 +23,7 @@ from stagebell.messages import ids
 from tests.simulation import checker
 from tests.simulation.agents import STUMBLES
 from tests.simulation.client import Client
-from tests.simulation.expected import expect
+from tests.simulation.expected import Expected, expect
 from tests.simulation.faults import Faults
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.network import Command, Line, Network, Weather
@@ -31,7 +31,9 @@ from tests.simulation.plan import Outcome, make_plan
 from tests.simulation.store import Store
 from tests.simulation.workers import make_worker
 
-TURN_SCRIPTS = frozenset({"send", "begin", "call", "commit", "fail", "fanout", "retry", "acquire", "release"})
+TURN_SCRIPTS = frozenset({"send", "begin", "call", "commit", "fail", "fanout", "retry", "acquire", "release"}) | {
+    *("schedule", "unschedule", "promote")
+}
 
 
 class Schedule:
@@ -106,7 +108,7 @@ class Schedule:
         self.store.commands = 0
         with self._seeded(), self.loop.world():
             self._run()
-        self.problems += checker.wrong_replies(self.client.replies, expect(self.plan.roots))
+        self.problems += checker.wrong_replies(self.client.replies, self._expected)
         return Outcome(
             self.seed,
             self.problems,
@@ -152,6 +154,10 @@ class Schedule:
         if not self.workers:
             self.start_worker()
 
+    @property
+    def _expected(self) -> Expected:
+        return expect(self.plan.roots, self.client.unsure, self.client.never)
+
     _looked = 0.0
 
     def _at_rest(self) -> bool:
@@ -159,14 +165,14 @@ class Schedule:
         if self.loop.now < self._looked + 0.1:
             return False
         self._looked = self.loop.now
-        lengths = self.store.ask(*(("XLEN", inbox) for inbox in checker.inboxes(self.plan.partitions)))
+        lengths = self.store.ask(*checker.waiting(self.plan.partitions))
         calls = [root.label for root in self.plan.roots if root.how == "call"]
         idle = all(runtime is None or runtime._dispatcher.idle for runtime in self.workers.values())
         return not any(lengths) and idle and all(label in self.client.replies for label in calls)
 
     def _judge(self) -> None:
         found = checker.look(self.store)
-        self.problems += checker.compare(found, expect(self.plan.roots))
+        self.problems += checker.compare(found, self._expected)
         if not self.faults.counts["rollback"]:
             self.problems += checker.roots_out_of_order(found.logs, self.plan.roots)
 

@@ -17,7 +17,7 @@ import hiredis
 from stagebell.runtime.redis.lua_files import SCRIPTS, SOURCES
 
 CLOCK, IDS = b"simulation:clock", b"simulation:ids"
-ADDING = frozenset({"send", "call", "commit", "fail", "fanout"})
+ADDING = frozenset(script.name for script in SCRIPTS.values() if "'XADD'" in script.source)
 """Scripts that add to streams."""
 
 _pack: Callable[[tuple[Any, ...]], bytes] = vars(hiredis)["pack_command"]

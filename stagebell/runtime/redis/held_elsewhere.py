@@ -2,7 +2,11 @@
 
     held ──their turn was committed: the bell──▶ free
       │
-      └──the time is over, or the holder is gone──break_hold──▶ free
+      ├──the time is over, or the holder is gone──break_hold──▶ free
+      │
+      └──the holder is asked, and knows of no such turn: it drops the hold──▶ free
+
+A server that went back may have the hold of a turn again that has ended. So the holder is asked, less and less often.
 
 A freed agent is loaded anew. What its former owner has consumed meanwhile (its turn's own message, calls that were let
 into that turn) is left out; the rest runs in order.
@@ -16,6 +20,8 @@ from asyncio import Task
 from typing import NamedTuple
 
 from stagebell.errors import ServerError
+from stagebell.runtime.redis.held_here import AskedHold
+from stagebell.runtime.redis.keys import ProcessKeys
 from stagebell.runtime.redis.membership import Membership
 from stagebell.runtime.redis.parked import free, parked_in
 from stagebell.runtime.redis.partition import Partition
@@ -24,13 +30,29 @@ from stagebell.runtime.redis.services import Services
 logger = logging.getLogger("stagebell")
 
 _LOOK = 0.2  # seconds; the bell tells of most ends
+_ASK, _ASK_AT_LEAST = 2.0, 60.0  # seconds
 
 
 class _Hold(NamedTuple):
     """A hold as it is stored."""
 
     until_ms: int
-    worker: str
+    token: str
+    turns: str
+
+    @property
+    def worker(self) -> str:
+        """The holder."""
+        parts = self.token.split(":")
+        return parts[1] if len(parts) == 3 else ""
+
+
+class _Question(NamedTuple):
+    """When the holder is asked next, in seconds of the loop's clock, and how long is waited then."""
+
+    hold: _Hold
+    at: float
+    pause: float
 
 
 class HeldElsewhere:
@@ -40,6 +62,7 @@ class HeldElsewhere:
         self._services = services
         self._membership = membership
         self._task: Task[None] | None = None
+        self._questions: dict[tuple[str, str], _Question] = {}
 
     def watch(self, partition: Partition) -> None:
         """We own this partition, and perhaps not all of its agents."""
@@ -58,7 +81,10 @@ class HeldElsewhere:
     async def _look_for_ever(self) -> None:
         while partitions := self._held():
             await asyncio.gather(*map(self._look, partitions))
+            held = {(partition.keys.tag, agent) for partition in partitions for agent in partition.held}
+            self._questions = {at: question for at, question in self._questions.items() if at in held}
             await asyncio.sleep(_LOOK)
+        self._questions.clear()
 
     async def _look(self, partition: Partition) -> None:
         try:
@@ -76,6 +102,7 @@ class HeldElsewhere:
     async def _broken(self, partition: Partition, agent: str, hold: _Hold, now_ms: int) -> bool:
         gone = self._membership.is_gone(hold.worker)
         if not gone and hold.until_ms > now_ms:
+            self._ask_now_and_then(partition, agent, hold)
             return False
         broken = await self._services.link.submit(
             lambda scripts: scripts.break_hold(partition.keys, token=partition.token, agent=agent, gone=gone)
@@ -86,6 +113,22 @@ class HeldElsewhere:
         elif broken == -1:
             self._services.on_lost(partition)
         return broken == 1
+
+    def _ask_now_and_then(self, partition: Partition, agent: str, hold: _Hold) -> None:
+        """Ask the holder whether that turn goes on."""
+        now, at = asyncio.get_running_loop().time(), (partition.keys.tag, agent)
+        question = self._questions.get(at)
+        if question is None or question.hold != hold:
+            self._questions[at] = _Question(hold, now + _ASK, _ASK)
+        elif now >= question.at and hold.worker:
+            pause = min(2 * question.pause, _ASK_AT_LEAST)
+            self._questions[at] = _Question(hold, now + pause, pause)
+            holder = ProcessKeys(self._services.directory.keys.namespace, hold.worker)
+            asked = AskedHold(partition.keys.tag, agent, hold.token, hold.turns)
+            self._services.link.run(
+                lambda scripts: scripts.ring(holder, kind="held", entry_id="", turn_id="", payload=asked.pack()),
+                lambda outcome: None,  # a hint
+            )
 
     async def _free_all(self, partition: Partition, agents: list[str]) -> None:
         try:
@@ -103,5 +146,5 @@ class HeldElsewhere:
 def _hold(stored: bytes) -> _Hold:
     """What a foreign hand wrote is over at once."""
     until, _, rest = stored.decode("utf-8", "replace").partition("|")
-    parts = rest.split("|")[0].split(":")
-    return _Hold(int(until) if until.isdecimal() else 0, parts[1] if len(parts) == 3 else "")
+    token, _, turns = rest.partition("|")
+    return _Hold(int(until) if until.isdecimal() else 0, token, turns)

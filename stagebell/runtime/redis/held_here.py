@@ -15,6 +15,7 @@ What holds at all times
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from asyncio import Future, Task
 from collections.abc import Callable
@@ -25,8 +26,10 @@ from autogen_core import AgentId
 from stagebell.errors import MessageError, ServerError
 from stagebell.messages.codec import unpack
 from stagebell.runtime.engine.activation import Activation
+from stagebell.runtime.redis.keys import leased_keys
 from stagebell.runtime.redis.lookahead import parse_entry_id
 from stagebell.runtime.redis.partition import Partition
+from stagebell.runtime.redis.requests import Turn
 from stagebell.runtime.redis.results import InboxEntry
 from stagebell.runtime.redis.scripts import Scripts
 from stagebell.runtime.redis.services import Services
@@ -61,6 +64,24 @@ class _Released:
         return scripts.read(self.partition.keys.inbox, f"({self.position}", _BATCH)
 
 
+class AskedHold(NamedTuple):
+    """The new owner asks whether the turns of a hold go on: tag, agent, the holder's token, the turns (with commas)."""
+
+    tag: str
+    agent: str
+    token: str
+    turns: str
+
+    def pack(self) -> bytes:
+        """As it travels in a bell."""
+        return json.dumps(self).encode()
+
+    @classmethod
+    def unpack(cls, data: bytes) -> AskedHold:
+        """What `pack` made."""
+        return cls(*json.loads(data))
+
+
 class HeldHere:
     """The held turns of one worker."""
 
@@ -79,6 +100,22 @@ class HeldHere:
             self._released.append(released)
             if self._task is None or self._task.done():
                 self._task = self._services.dispatcher.spawn(self._look_for_ever())
+
+    def asked(self, asked: AskedHold) -> None:
+        """Give up holds of turns that have ended here: the server has lost that they did."""
+        going_on = {
+            turn_id
+            for released in self._released
+            if released.partition.keys.tag == asked.tag and released.partition.token == asked.token
+            for _, turn_id in released.partition.open_turns.values()
+        }
+        for turn_id in asked.turns.split(","):
+            if turn_id not in going_on:
+                logger.warning("a hold of %s is dropped: the server lost that its turn had ended", asked.agent)
+                self._drop(Turn(leased_keys(asked.tag), asked.token, asked.agent, "", turn_id))
+
+    def _drop(self, turn: Turn) -> None:
+        self._services.link.run(lambda scripts: scripts.drop_hold(turn), lambda outcome: None)  # or asked again
 
     async def finish(self, patience: float) -> None:
         """No turn is open any more: wait for the answers to the last commits, and give the other holds up."""

@@ -24,6 +24,7 @@ from stagebell.runtime.redis.commit_order import CommitOrder
 from stagebell.runtime.redis.due_timers import DueTimers
 from stagebell.runtime.redis.ears import Stream
 from stagebell.runtime.redis.fanout import EventsPartition
+from stagebell.runtime.redis.held_here import AskedHold
 from stagebell.runtime.redis.holding import Held
 from stagebell.runtime.redis.inquiries import Inquiries
 from stagebell.runtime.redis.keys import EventsKeys, LeasedKeys, ProcessKeys
@@ -112,6 +113,7 @@ class Node:
         self._receiver.on_due = self._due_timers.heard
         self._receiver.on_free = self._ownership.given_up
         self._receiver.on_freed = self._ownership.held_elsewhere.freed
+        self._receiver.on_held = lambda asked: self._ownership.held_here.asked(AskedHold.unpack(asked))
         self.client.ears.add(Stream(self._process.bell, self._receiver.hear, trim=True))
         self.client.link.on_restored.append(self._restored)
         self._leases.start(self._description())

@@ -44,6 +44,7 @@ class Receiver:
         self.on_due: Callable[[str], None] = lambda tag: None
         self.on_free: Callable[[str, str], None] = lambda tag, stopping: None
         self.on_freed: Callable[[str, str], None] = lambda tag, agent: None
+        self.on_held: Callable[[bytes], None] = lambda asked: None
         self.on_inquiry: Callable[[str, Fields], None] = lambda kind, fields: None
 
     def accept(self, partition: Partition, entry_id: str, turn_id: str, agent: str, raw: bytes) -> DurableTurn:
@@ -183,6 +184,8 @@ class Receiver:
                 self.on_inquiry(kind.decode(), fields)
             case b"due":
                 self.on_due(fields[b"p"].decode())
+            case b"held" if b"e" in fields:
+                self.on_held(fields[b"e"])
             case b"free":
                 stops = fields.get(b"w") == b"stop"
                 self.on_free(fields[b"p"].decode(), fields.get(b"o", b"?").decode() if stops else "")

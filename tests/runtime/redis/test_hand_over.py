@@ -154,6 +154,24 @@ async def test_a_partition_that_comes_back_while_its_turn_is_open(make: Make, cl
     assert entered == ["it wait", "it other", "it later"]
 
 
+async def test_a_hold_whose_turn_has_ended_is_given_up_when_the_new_owner_asks(
+    make: Make, client: Publisher, server: Server, namespace: str
+) -> None:
+    """A server that went back may have it again, for a holder that is alive and knows nothing of it."""
+    holder = make()
+    await Waiting.register(holder, "other", partial(Waiting, _open(), [], "holder"))
+    await holder.start()
+    node = holder._node
+    assert node is not None
+    hold = f"{10**15}|1:{node.services.worker}:n|T"
+    server.client().hset(PartitionKeys(namespace, "waiting", 0).hold, str(agent("waiting")), hold)
+    owner, entered = make(), list[str]()
+    await Waiting.register(owner, "waiting", partial(Waiting, _open(), entered, "owner"))
+    await owner.start()
+    assert await asyncio.wait_for(client.call(Ask(text="go"), agent("waiting")), 10) == 1
+    assert not server.client().exists(PartitionKeys(namespace, "waiting", 0).hold)
+
+
 def _open() -> asyncio.Event:
     gate = asyncio.Event()
     gate.set()
