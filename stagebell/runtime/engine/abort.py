@@ -34,3 +34,15 @@ def _me() -> Task[Any]:
     task = asyncio.current_task()
     assert task is not None  # this is a coroutine
     return task
+
+
+def loop_ends(turn: Turn) -> bool:
+    """True when a turn ended because its event loop is shutting down; a task started now would never run."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return True
+    task = turn.task
+    if task is None or task.cancelling() <= turn.cancelling_before:
+        return False
+    return all(each.cancelling() for each in asyncio.all_tasks())

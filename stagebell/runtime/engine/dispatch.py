@@ -21,7 +21,7 @@ from typing import Any
 from autogen_core import Agent
 
 from stagebell.errors import RuntimeNotRunning
-from stagebell.runtime.engine.abort import abort
+from stagebell.runtime.engine.abort import abort, loop_ends
 from stagebell.runtime.engine.activation import FREE, Activation
 from stagebell.runtime.engine.cancellation import Cancelling, Dependent, TokenLinks
 from stagebell.runtime.engine.catalog import Catalog
@@ -310,10 +310,16 @@ class Dispatcher:
             self._wake()
         if activation.retired is not None:
             self.retiring.turn_ended(activation)
-        if activation.mailbox and not _loop_ends(turn):
+        if activation.mailbox and not loop_ends(turn):
             self._requeue(activation)
         if self._idle_waiters:
             self._look_idle()
+
+    async def until_ended(self, turn: Turn) -> None:
+        """Wait until a turn that others have seen is over."""
+        while not turn.closed:
+            self._ended.clear()
+            await self._ended.wait()
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> Task[Any]:
         """A task that is kept until it ends."""
@@ -381,15 +387,3 @@ class Dispatcher:
             for waiter in waiters:
                 if not waiter.done():
                     waiter.set_result(None)
-
-
-def _loop_ends(turn: Turn) -> bool:
-    """True when a turn ended because its event loop is shutting down; a task started now would never run."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return True
-    task = turn.task
-    if task is None or task.cancelling() <= turn.cancelling_before:
-        return False
-    return all(each.cancelling() for each in asyncio.all_tasks())

@@ -59,6 +59,7 @@ class TurnCalls:
         self._branches: dict[Task[Any] | None, int] = {}
         self._numbers: dict[int, int] = {}
         self._answered = 0
+        self._ending = False  # its handler has ended, nested turns have not
         self._forsaken = False  # nobody waits for its calls, but they are not cancelled
         self.savepoint = b""  # the last one: what nested turns left, and others have seen
         self._joined: set[str] = set()
@@ -180,8 +181,15 @@ class TurnCalls:
             self.entry_ids.pop(k, None)
             self._requests.pop(k, None)
 
+    def let_no_more_in(self) -> None:
+        """The turn is ending: what descends from its calls and has not started waits until it is over."""
+        self._ending = True
+        self._joined.clear()
+
     def _let_in(self, k: str) -> None:
         """Calls that descend from call k may start now; in a turn that runs again they may be waiting already."""
+        if self._ending:
+            return
         self._joined.add(k)
         if self._turn.turn is not None:
             activation = self._turn.turn.activation

@@ -15,11 +15,12 @@ from collections.abc import Sequence
 
 from stagebell.errors import DeadlineExceeded, NonDeterministicReplay
 from stagebell.messages.ids import call_id
-from stagebell.runtime.engine.turn import Entry
+from stagebell.runtime.engine.turn import Entry, Turn
 from stagebell.runtime.redis.endings import TurnEnding
 from stagebell.runtime.redis.given_up import given_up
 from stagebell.runtime.redis.keys import leased_keys
 from stagebell.runtime.redis.results import OpenRecord
+from stagebell.runtime.redis.storage import Stored
 
 logger = logging.getLogger("stagebell")
 
@@ -67,6 +68,29 @@ class LimitedTurn(TurnEnding):
             return  # what is bound to its process finishes the publishes that it has begun
         self._ended_by = why
         dispatcher.cancel(turn)
+
+    async def on_top(self, turn: Turn, stored: Stored | None) -> bool:
+        """The handler has ended: let nested turns end that nobody awaits any more, since what they do belongs to it.
+
+        Returns:
+            False when the turn was abandoned meanwhile.
+        """
+        activation = turn.activation
+        keeps = stored is not None and stored.keeps
+        if keeps and activation.top is not turn and not activation.hosted.interleaved:
+            if self._calls is not None:
+                self._calls.let_no_more_in()
+            while (above := activation.top) is not None and above is not turn and not (turn.closed or self._is_over()):
+                await self._services.dispatcher.until_ended(above)
+        return not self._is_over()
+
+    def _let_parent_go_on(self) -> None:
+        """Of a nested turn that ends: its parent takes what has come in the meantime."""
+        if self._below is not None:
+            self._below.taking.nested_ended(self.turn_id)
+
+    def _is_over(self) -> bool:
+        return self.abandoned
 
     def pass_over(self) -> None:
         """Consume a publish that the agent does not handle."""

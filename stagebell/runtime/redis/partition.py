@@ -106,6 +106,10 @@ class Partition:
         self._leave = leave
         self.credit = credit
         self.last: EntryId = (0, 0)
+        self._told: EntryId = (
+            0,
+            0,
+        )  # a bell that tells of an entry up to this one may be from before all was forgotten
         self._more = True
         self._reading = False
         self.generation = 0  # grows when what is being read is not wanted any more
@@ -149,7 +153,7 @@ class Partition:
         if id <= self.last:
             return
         missed = bool(before) and parse_entry_id(before) > self.last
-        if missed or envelope is None or self.full:
+        if missed or envelope is None or self.full or id <= self._told:
             self._read_later(envelope)
             return
         self._take(entry_id, id, turn_id, agent, envelope)
@@ -341,6 +345,7 @@ class Partition:
             return
         self._forget_pending()
         self.generation += 1
+        self._told = max(self._told, self.last)
         self.last, self._more = (0, 0), True
         self._ahead.start_over()
         self._read_on()

@@ -232,6 +232,11 @@ class DurableTurn(RetriedTurn):
         return None
 
     async def _commit_with_state(self, turn: Turn, result: Any) -> None:
+        if not await self.on_top(turn, self._stored):
+            return
+        if self._ended_by and not self._services.stopping:
+            await self.fail(turn, CancelledError())
+            return
         if self._calls is not None and self._calls.taking.replaying:
             await self.fail(turn, self.not_deterministic(self._calls.taking.waits_for))
             return
@@ -253,13 +258,13 @@ class DurableTurn(RetriedTurn):
         self._let_others_go_on()
         if isinstance(error, CancelledError) and self._services.stopping:
             self.forget()
-        if self.abandoned or isinstance(error, KeyboardInterrupt | SystemExit):
+        stored = stored_of(turn.activation)
+        if isinstance(error, KeyboardInterrupt | SystemExit) or not await self.on_top(turn, stored):
             return
         if isinstance(error, StateMismatch) and self.turn is None and self.entry is not None and not self.answers:
             pause(self._services, turn.activation, error, self)
             return
         self._closed = True
-        stored = stored_of(turn.activation)
         if stored.keeps and self._nested is not None:
             if self._below is not None:
                 self._below.keep(self.calls.savepoint)
@@ -287,11 +292,6 @@ class DurableTurn(RetriedTurn):
         self._stop_alarm()
         partition.pending[fence.entry_id] = after
         return after
-
-    def _let_parent_go_on(self) -> None:
-        """Of a nested turn that ends: its parent takes what has come in the meantime."""
-        if self._below is not None:
-            self._below.taking.nested_ended(self.turn_id)
 
     def _refused(self, reply: EndReply) -> None:
         if reply.status == "UNSEEN":  # it made no call, and nested turns of an earlier attempt have ended

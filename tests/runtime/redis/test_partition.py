@@ -117,6 +117,26 @@ async def test_a_message_that_was_consumed_and_is_back_makes_all_be_read_again(
     assert reading.forgotten == ["two"]
 
 
+async def test_a_bell_from_before_all_was_forgotten_brings_nothing_back(
+    server: Server, namespace: str, link: Link
+) -> None:
+    reading = Reading(server, link, namespace)
+    reading.add("one", "two")
+    reading.partition.read()
+    await reading.has_handed_on("one", "two")
+    one, two = list(reading.partition.pending)
+    reading.consume("two")
+    reading.partition.start_over()
+    await reading.has_handed_on("one", "two", "one")
+    reading.partition.heard(two, one, "two", "reader/x", b"{}")
+    assert await link.ask("PING") == b"PONG"
+    assert reading.handed_on == ["one", "two", "one"]
+    reading.add("three")
+    (three, _) = reading.server.xrange(reading.keys.inbox)[-1]
+    reading.partition.heard(three.decode(), one, "three", "reader/x", b"{}")
+    assert reading.handed_on == ["one", "two", "one", "three"]
+
+
 @pytest.mark.parametrize("place", ["1-0", "2-0"])
 async def test_an_entry_that_took_the_place_of_a_lost_one_is_read(
     server: Server, namespace: str, link: Link, place: str

@@ -115,3 +115,38 @@ async def test_a_nested_turn_that_is_given_up_leaves_what_its_own_nested_turns_d
     assert not client.exists(keys.run)
     client.close()
     await victim.close()
+
+
+async def test_a_turn_that_waits_no_more_ends_after_the_nested_turn_above_it(
+    redis_url: str, namespace: str, server: Server
+) -> None:
+    """It gives up its call at the very moment at which what the callee has called back returns."""
+    gate = asyncio.Event()
+
+    class Impatient(Diary):
+        @message_handler
+        async def on_step(self, message: Step, ctx: MessageContext) -> None:
+            self.lines.append(message.names[0])
+            if message.names[0] == "nested":
+                entered.set()
+                await gate.wait()
+                self.lines.append("nested ends")
+                return
+            call = asyncio.ensure_future(self.send_message(message, AgentId("back", "b")))
+            await entered.wait()
+            call.cancel()
+            gate.set()
+
+    class Back(RoutedAgent):
+        @message_handler
+        async def on_step(self, message: Step, ctx: MessageContext) -> None:
+            await self.send_message(Step(names=["nested"], fails=[]), AgentId("diary", "d"))
+
+    entered = asyncio.Event()
+    async with RedisRuntime(redis_url, namespace=namespace) as runtime:
+        await Impatient.register(runtime, "diary", Impatient)
+        await Back.register(runtime, "back", lambda: Back("calls back"))
+        await runtime.send_message(Step(names=["outer"], fails=[]), AgentId("diary", "d"))
+        assert await runtime.agent_save_state(AgentId("diary", "d")) == {"lines": ["outer", "nested", "nested ends"]}
+        client: Any = server.client()
+        assert not list(client.scan_iter(f"sb:{{{namespace}:*:sp:*", count=1000))
