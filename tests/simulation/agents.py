@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from autogen_core import AgentId, MessageContext, RoutedAgent, TopicId, message_handler
@@ -19,6 +20,7 @@ Op = list[Any]
 ["publish", agent, program]         to one agent, by its own topic
 ["news", key, program]              to every agent that subscribes to the news
 ["call", agent, program]            and wait for the reply
+["hurry", agent, program, seconds]   a call that is given up after that time
 ["gather", [[agent, program], …]]   several calls at once
 ["defer", agent]                    the reply comes later, on a message that this agent sends back
 ["answer", handle, reply]           give a deferred reply
@@ -93,6 +95,14 @@ class Porter(RoutedAgent):
         """Call, and note the reply."""
         reply = await self._call(agent, f"{run.label}.{run.number}", program)
         self.note(f"{run.label}#{run.number}={reply}")
+
+    async def do_hurry(self, run: Run, agent: str, program: list[Op], seconds: float) -> None:
+        """Call, with little patience; whether it was enough is not noted."""
+        label = f"{run.label}.{run.number}"
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._call(agent, label, program)
+        self.note(f"{run.label}#{run.number}=hurried")
 
     async def do_gather(self, run: Run, calls: list[tuple[str, list[Op]]]) -> None:
         """Call several at once, and note the replies."""

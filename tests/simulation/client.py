@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from autogen_core import AgentId, TopicId, TypeSubscription
 
-from stagebell import Publisher, RedisRuntime
-from stagebell.errors import OutcomeUnknown, RuntimeNotRunning, ServerUnavailable, SubscriptionError
+from stagebell import Publisher, RedisRuntime, deadline
+from stagebell.errors import DeadlineExceeded, OutcomeUnknown, RuntimeNotRunning, ServerUnavailable, SubscriptionError
 from tests.simulation.agents import NEWS, Poison, Work
 from tests.simulation.programs import Root
 from tests.simulation.workers import NAMESPACE, URL
@@ -106,6 +106,10 @@ class Client:
         try:
             if root.how == "publish":
                 await self.publisher.publish(work, TopicId(type, key), message_id=root.label)
+            elif root.how in ("cancel", "deadline"):
+                self.unsure.add(root.label)
+                await self._call_briefly(root, work)
+                self.replies[root.label] = "ended"
             else:
                 self.replies[root.label] = await self.publisher.call(work, AgentId(type, key), message_id=root.label)
         except Poison as error:
@@ -114,6 +118,18 @@ class Client:
             self.replies[root.label] = "unknown", str(error)
         except Exception as error:
             self.replies[root.label] = "failed", repr(error)
+
+    async def _call_briefly(self, root: Root, work: Work) -> None:
+        assert self.publisher is not None
+        seconds = self._world.chance.choice([0.0, 0.003, 0.05, 0.3, 1.0])
+        call = self.publisher.call(work, AgentId.from_str(root.agent), message_id=root.label)
+        with suppress(TimeoutError, DeadlineExceeded):
+            if root.how == "cancel":
+                async with asyncio.timeout(seconds):
+                    await call
+            else:
+                with deadline(seconds):
+                    await call
 
     async def send_again(self, root: Root) -> None:
         """The client repeats everything, since the server may have lost it; what arrived is known there."""

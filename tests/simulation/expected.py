@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tests.simulation.agents import Op
 from tests.simulation.programs import Root, fails, stumbles
@@ -32,16 +32,26 @@ class Expected:
     extra: Expected | None = None
     """What may be there besides, since nobody can tell how many attempts there were."""
 
+    late: bool = False
+    """Under a deadline, which may send any publish to the dead letters."""
+
+    limited: Expected | None = None
+
     def more(self) -> Expected:
         """What an attempt adds that may have been made, or not."""
-        self.extra = self.extra or Expected(shaky=self.shaky)
+        self.extra = self.extra or Expected(shaky=self.shaky, late=self.late)
         return self.extra
+
+    def more_in_time(self) -> Expected:
+        """The same, under a deadline."""
+        self.limited = self.limited or Expected(shaky=self.shaky, late=True)
+        return self.limited
 
     def at_most(self) -> Expected:
         """All that may be there."""
         most = Expected(Counter(self.lines), Counter(self.versions), Counter(self.letters), Counter(self.loose))
-        if self.extra is not None:
-            more = self.extra.at_most()
+        for part in filter(None, (self.extra, self.limited)):
+            more = part.at_most()
             most.lines += more.lines
             most.versions += more.versions
             most.letters += more.letters
@@ -57,6 +67,15 @@ class _Turn:
     attempts: int = 1
     sure: int = 1
 
+    def copy(self) -> _Turn:
+        """This turn and those that wait for it."""
+        return replace(self, above=self.above and self.above.copy())
+
+    def saved_besides(self, other: _Turn) -> list[str]:
+        """The agents whose turns have savepoints here and not in the original."""
+        here = [self.agent] * (self.saved and not other.saved)
+        return here + (self.above.saved_besides(other.above) if self.above and other.above else [])
+
 
 def expect(roots: list[Root], unsure: Collection[str] = (), never: Collection[str] = ()) -> Expected:
     """Work out what these messages do, but for those that never came, or perhaps."""
@@ -65,7 +84,10 @@ def expect(roots: list[Root], unsure: Collection[str] = (), never: Collection[st
         if root.label in never:
             continue
         expected = all.more() if root.label in unsure else all
-        if root.how == "call":
+        if root.how in ("cancel", "deadline"):
+            expected = expected.more() if root.how == "cancel" else expected.more_in_time()
+            _call(expected, root.label, root.agent, root.program, None)
+        elif root.how == "call":
             reply = _call(expected, root.label, root.agent, root.program, None)
             expected.replies[root.label] = reply
             if not reply.startswith("ok"):
@@ -77,7 +99,7 @@ def expect(roots: list[Root], unsure: Collection[str] = (), never: Collection[st
 
 def _publish(expected: Expected, label: str, agent: str, program: list[Op]) -> None:
     attempts = ATTEMPTS if fails(program) else 1 + stumbles(program)
-    if not _turn(expected, label, agent, program, None, attempts=attempts):
+    if not _turn(expected, label, agent, program, None, attempts=attempts) or expected.late:
         expected.letters[label] += 1
 
 
@@ -107,6 +129,9 @@ def _turn(
             case ["call", callee, work]:
                 reply = _called(expected, f"{label}.{number}", callee, work, me)
                 lines.append(f"{label}#{number}={reply}")
+            case ["hurry", callee, work, _]:
+                _hurried(expected, f"{label}.{number}", callee, work, me)
+                lines.append(f"{label}#{number}=hurried")
             case ["gather", calls]:
                 names = [f"{label}.{number}.{branch}" for branch in range(len(calls))]
                 replies = [_called(expected, name, *each, me) for name, each in zip(names, calls, strict=True)]
@@ -119,6 +144,14 @@ def _turn(
         for receiver in _receivers(op, agent):
             _publish(expected, output, receiver, op[2])
     return good
+
+
+def _hurried(expected: Expected, name: str, callee: str, work: list[Op], me: _Turn) -> None:
+    """A call that may have been given up, and then is made again by the next attempt."""
+    for _ in range(me.attempts):
+        doubtful = me.copy()
+        _call(expected.more(), name, callee, work, doubtful)
+        expected.more().versions.update(doubtful.saved_besides(me))
 
 
 def _called(expected: Expected, name: str, callee: str, work: list[Op], me: _Turn) -> str:

@@ -62,5 +62,7 @@ def make_plan(chance: random.Random) -> Plan:
         rollback=rollback,
         news=not rollback and chance.random() < 0.5,
     )
-    plan.roots = make_roots(chance, news=plan.news, timers=chance.random() < 0.4, lossy=rollback)
+    plan.roots = make_roots(
+        chance, news=plan.news, timers=chance.random() < 0.4, limits=chance.random() < 0.4, lossy=rollback
+    )
     return plan

@@ -15,43 +15,50 @@ from tests.simulation.agents import NEWS, Op
 AGENTS = ["clerk/a", "porter/a", "clerk/b", "clerk/c", "porter/b", "clerk/d"]
 
 
+ONCE = ("call", "cancel", "deadline")
+"""How messages are sent that have one attempt."""
+
+
 class Root(NamedTuple):
     """A message from outside of all turns."""
 
     label: str
     agent: str
     program: list[Op]
-    how: str  # call, publish, event or timer
+    how: str  # call, publish, event or timer; cancel and deadline: a call that may end before its time
 
 
-def make_roots(chance: random.Random, *, news: bool, timers: bool, lossy: bool) -> list[Root]:
+def make_roots(chance: random.Random, *, news: bool, timers: bool, limits: bool, lossy: bool) -> list[Root]:
     """The messages of one schedule.
 
     Args:
         chance: the one source of randomness.
         news: those in the second half may publish news.
         timers: turns may set some, and the client, unless the server loses its writes.
+        limits: calls may be given up, and have deadlines.
         lossy: the server will lose writes.
     """
     roots: list[Root] = []
     count = chance.randrange(3, 9)
     ways = ["call", "call", "publish", "publish", "event"] + ["timer"] * (timers and not lossy)
+    ways += ["cancel", "deadline"] * limits
     for number in range(count):
         agent = chance.choice(AGENTS)
-        writer = _Writer(chance, news and number >= count // 2, timers)
+        writer = _Writer(chance, news and number >= count // 2, timers, limits)
         how = chance.choice(ways)
         program = writer.program(3, [agent], AGENTS, [agent])
         roots.append(
-            Root(f"m{number}", agent, program if how == "call" else writer.perhaps_stumbling(agent, program), how)
+            Root(f"m{number}", agent, program if how in ONCE else writer.perhaps_stumbling(agent, program), how)
         )
     return roots
 
 
 class _Writer:
-    def __init__(self, chance: random.Random, news: bool, timers: bool) -> None:
+    def __init__(self, chance: random.Random, news: bool, timers: bool, limits: bool) -> None:
         self._chance = chance
         self._news = news
         self._timers = timers
+        self._limits = limits
 
     def program(self, depth: int, base: list[str], later: list[str], back: list[str]) -> list[Op]:
         """For a turn that is reached through `base`: `later` may be called, `back` may be called back."""
@@ -70,6 +77,8 @@ class _Writer:
                 ops += self._shaky(base, later, back)
             else:
                 ops += self._gather(depth, base, later, back)
+            if self._limits and ops and ops[-1][0] == "call" and chance.random() < 0.3:
+                ops[-1] = ["hurry", *ops[-1][1:], chance.choice([0.002, 0.02, 0.2, 1.0])]
             if chance.random() < 0.2:
                 ops.append(["sleep", chance.choice([0.0, 0.002, 0.05, 0.6])])
         if chance.random() < 0.05:

@@ -20,6 +20,7 @@ from unittest import mock
 from stagebell import RedisRuntime
 from stagebell.errors import ServerUnavailable
 from stagebell.messages import ids
+from stagebell.runtime.engine.clock import SystemClock
 from tests.simulation import checker
 from tests.simulation.agents import STUMBLES
 from tests.simulation.client import Client
@@ -28,11 +29,12 @@ from tests.simulation.faults import Faults
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.network import Command, Line, Network, Weather
 from tests.simulation.plan import Outcome, make_plan
+from tests.simulation.programs import ONCE
 from tests.simulation.store import Store
-from tests.simulation.workers import make_worker
+from tests.simulation.workers import VirtualClock, make_worker
 
 TURN_SCRIPTS = frozenset({"send", "begin", "call", "commit", "fail", "fanout", "retry", "acquire", "release"}) | {
-    *("schedule", "unschedule", "promote")
+    *("schedule", "unschedule", "promote", "end_call")
 }
 
 
@@ -166,7 +168,7 @@ class Schedule:
             return False
         self._looked = self.loop.now
         lengths = self.store.ask(*checker.waiting(self.plan.partitions))
-        calls = [root.label for root in self.plan.roots if root.how == "call"]
+        calls = [root.label for root in self.plan.roots if root.how in ONCE]
         idle = all(runtime is None or runtime._dispatcher.idle for runtime in self.workers.values())
         return not any(lengths) and idle and all(label in self.client.replies for label in calls)
 
@@ -186,7 +188,8 @@ class Schedule:
         before = logger.level
         logger.setLevel(logging.CRITICAL + 1)
         try:
-            with mock.patch.object(os, "urandom", bytes_of), mock.patch.object(ids, "urandom", bytes_of):
+            clock = mock.patch.object(SystemClock, "now_ms", VirtualClock(self.loop).now_ms)
+            with clock, mock.patch.object(os, "urandom", bytes_of), mock.patch.object(ids, "urandom", bytes_of):
                 yield
         finally:
             random.setstate(state)
