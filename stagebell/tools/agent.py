@@ -6,6 +6,7 @@ for those whose tools declare that they may overlap.
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from autogen_core.tool_agent import (
     ToolExecutionException,
     ToolNotFoundException,
 )
+from pydantic import BaseModel
 
 from stagebell.errors import AlreadyAnswered, Undeliverable, UnregisteredType
 from stagebell.messages.tool_calls import ErrorCode, ToolCall, ToolResult
@@ -178,10 +180,12 @@ class ToolAgent(RoutedAgent, Generic[DepsT]):
         """
         if message.call is None:
             return  # it comes from elsewhere than the desk
-        result = await self._run(message.call, message.run_id, ctx, message)
+        asked = _Asked.model_validate_json(message.context)
+        call = message.call.model_copy(update={"arguments": asked.arguments})
+        result = await self._run(call, message.run_id, ctx, message)
         assert isinstance(result, ToolResult)  # it was decided
         try:
-            await self._answer(DeferredReply(message.context), result)
+            await self._answer(asked.handle, result)
         except AlreadyAnswered:
             logger.warning("call %s of tool %s was decided, and nobody waits for it", message.id, message.call.name)
 
@@ -200,16 +204,16 @@ class ToolAgent(RoutedAgent, Generic[DepsT]):
             await handle.answer(_reply(result))
 
     async def _ask(self, asked: NeedsApproval) -> None:
-        """Let the call wait at the desk."""
-        handle = defer_reply()
+        """Let the call wait at the desk, where its arguments are shown as the tool would get them."""
+        handle, shown = defer_reply(), json.dumps(asked.arguments, ensure_ascii=False)
         expires = None if self._expiry is None else round((time.time() + self._expiry) * 1000)
         request = ApprovalRequest(
             id=asked.key,
             run_id=asked.run_id,
-            call=asked.call,
+            call=asked.call.model_copy(update={"arguments": shown}),
             agent=str(self.id),
             expires_at=expires,
-            context=handle,
+            context=_Asked(handle=handle, arguments=asked.call.arguments).model_dump_json(),
         )
         try:
             await ask_for_approval(self.runtime, request)
@@ -220,6 +224,13 @@ class ToolAgent(RoutedAgent, Generic[DepsT]):
     async def close(self) -> None:
         """Stop the workbenches."""
         await self._executor.tools.close()
+
+
+class _Asked(BaseModel):
+    """What is needed to go on with a call when it was decided: whom to answer, and what the model wrote."""
+
+    handle: DeferredReply
+    arguments: str
 
 
 def as_exception(result: ToolResult) -> ToolException:

@@ -31,6 +31,7 @@ from stagebell.testing import ScriptedModel
 from stagebell.tools.agent import ToolAgent
 from stagebell.tools.approvals import Approvals
 from stagebell.tools.context import ToolContext
+from stagebell.tools.guardrails import Guardrail, Rewrite, Subject, Verdict
 from stagebell.tools.lifecycle import Step, ToolEvent
 from stagebell.tools.tool import tool
 from tests.support.agents import Answer, Ask, Doing, agent, host
@@ -300,6 +301,22 @@ async def test_a_call_waits_for_a_person_who_agrees(asking: Any) -> None:
     waiting, id = await asked(asking)
     await Approvals(asking).approve(id)
     assert await waiting == FunctionExecutionResult(content="a", call_id="1", is_error=False, name="repeat")
+
+
+def twice(subject: Subject) -> Verdict:
+    return Rewrite({"text": subject.value["text"] * 2})
+
+
+async def test_a_person_sees_what_would_run(runtime: Any, start: Any) -> None:
+    tools = [tool(repeat, requires_approval=True)]
+    options = {"guardrails": [Guardrail(twice)]}
+    await ToolAgent.register(runtime, "tools", lambda: ToolAgent("Tools.", tools, **options), approvals=True)
+    await start(runtime)
+    waiting, id = await asked(runtime)
+    (pending,) = await Approvals(runtime).list()
+    assert pending.request.call.arguments == '{"text": "aa"}'
+    await Approvals(runtime).approve(id)
+    assert (await waiting).content == "aa"
 
 
 async def test_a_person_changes_the_arguments(asking: Any) -> None:

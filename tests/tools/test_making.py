@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from typing import Annotated, Any
 
 import pytest
@@ -67,11 +68,19 @@ async def test_a_tool_with_options_and_a_context() -> None:
 async def test_made_by_a_call() -> None:
     assert tool(lambda: 1, name="one").name == "one"
     assert await tool(Adder(), name="adder").run({"a": 1}, CONTEXT) == 11
+    assert await tool(Adder().twice).run({"a": 1}, CONTEXT) == 2
+    assert await tool(partial(Adder().both, 5), name="five").run({"b": 2}, CONTEXT) == 7
 
 
 class Adder:
     async def __call__(self, a: int) -> int:
         return a + 10
+
+    async def twice(self, a: int) -> int:
+        return 2 * a
+
+    def both(self, a: int, b: int) -> int:
+        return a + b
 
 
 @pytest.mark.parametrize(
