@@ -172,11 +172,10 @@ class LoopActor(RoutedAgent):
                     pass
 
     async def _go_on(self) -> None:
-        """Tell this agent to do what is due, unless it was told; again when what it had begun then was cut off."""
+        """Tell this agent to do what is due, unless it was told."""
         sequence = self.state.control.sequence
-        if self._told == sequence and self._begun != sequence:
+        if self._told == sequence:
             return
-        self._begun = None
         match due(self.state):
             case None:
                 return
@@ -235,10 +234,15 @@ class LoopActor(RoutedAgent):
     def _timers(self) -> Timers:
         return cast(Timers, self.runtime)
 
-    def _may_have_cut_off(self) -> bool:
-        """False when it is certain that what is due was not begun: this instance would have had to begin it."""
-        sequence = self.state.control.sequence
-        return self._told != sequence or self._begun == sequence
+    def _cut_off(self) -> bool:
+        """A message has interrupted: what was due has to be told again, whether it was begun or had still to wait.
+
+        Returns:
+            False when it is certain that it was not begun: this instance would have had to begin it.
+        """
+        sequence, told = self.state.control.sequence, self._told
+        self._told = None
+        return told != sequence or self._begun == sequence
 
 
 def impossible(work: Due, text: str) -> Event:

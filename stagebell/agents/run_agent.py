@@ -7,8 +7,8 @@ What holds at all times
     - A turn does one thing that takes time, and its outcome is committed before the next one is begun.
     - What is due follows from the committed state alone. So a turn that is run again, on another worker, does what the
       first one would have done, and `ContinueRun` of a state that is past changes nothing.
-    - A message that interrupts (`CancelRun`, `RunOverdue`) drops the turn that was open. Calls that it cut off are
-      unsure from then on: their tools find out, or tell that nobody knows.
+    - A message that interrupts (`CancelRun`, `RunOverdue`) drops the `ContinueRun` that was being handled, or waited.
+      Calls that it cut off are unsure from then on: their tools find out, or tell that nobody knows.
     - Nothing of a run is kept in memory alone, but for what can be made again from the state.
 """
 
@@ -80,7 +80,7 @@ from stagebell.tools.approvals import ApprovalDecision, register_desk
 _PUBLISHED: Final = (Question, TokenChunk)
 
 
-@agent_options(interrupted_by=(CancelRun, RunOverdue), state_type="ModelAgent")
+@agent_options(interrupted_by={ContinueRun: (CancelRun, RunOverdue)}, state_type="ModelAgent")
 class RunAgent(KeptActor):
     """Base of agents that run tasks: the messages that they handle. See `KeptActor`."""
 
@@ -158,7 +158,7 @@ class RunAgent(KeptActor):
     @message_handler
     async def on_cancel(self, message: CancelRun, ctx: MessageContext) -> RunAccepted | None:
         """Let a run end."""
-        await self._apply(CancelAsked(message.run_id, now_ms(), message.why, self._may_have_cut_off()))
+        await self._apply(CancelAsked(message.run_id, now_ms(), message.why, self._cut_off()))
         try:
             return self._accepted(message.run_id)
         except UnknownRun as error:
@@ -168,7 +168,7 @@ class RunAgent(KeptActor):
     @message_handler
     async def on_overdue(self, message: RunOverdue, ctx: MessageContext) -> None:
         """The deadline of a run is over."""
-        await self._apply(Overdue(message.run_id, now_ms(), self._may_have_cut_off()))
+        await self._apply(Overdue(message.run_id, now_ms(), self._cut_off()))
 
     @message_handler
     async def on_approval(self, message: ApprovalDecision, ctx: MessageContext) -> None:

@@ -52,6 +52,7 @@ class Waiting:
 
     def __init__(self) -> None:
         self.entered = asyncio.Event()
+        self.go = asyncio.Event()
         self.cancelled_at = 0.0
         self.errors: list[type[BaseException]] = []
 
@@ -63,7 +64,8 @@ class Waiting:
         ctx.cancellation_token.add_callback(self._cancelled)
         self.entered.set()
         try:
-            await asyncio.Event().wait()
+            await self.go.wait()
+            return Answer(text="went on")
         except BaseException as error:
             self.errors.append(type(error))
             raise
@@ -220,4 +222,63 @@ async def test_what_comes_before_the_next_attempt_ends_or_follows_that(
 def test_it_is_for_agents_with_one_turn_at_a_time(options: Any) -> None:
     with pytest.raises(ValueError, match="one turn at a time"):
         agent_options(interrupted_by=(Stop,), **options)
-    assert options_of(Patient).interrupted_by == {Stop}
+    assert options_of(Patient).interrupted_by == {Stop: None}
+
+
+class Go(BaseModel):
+    """What may be interrupted."""
+
+    text: str = ""
+
+
+@agent_options(interrupted_by={Go: (Stop, StopSoftly), Note: (Stop,)})
+class Choosy(Patient):
+    """Lets some of its turns be interrupted."""
+
+    @message_handler
+    async def on_go(self, message: Go, ctx: MessageContext) -> None:
+        await self.do_note(self, message, ctx)  # type: ignore[arg-type]
+
+
+async def choosy(make_runtime: Any, start: Any) -> Any:
+    runtime, waits = make_runtime(cancel_grace=0.05), Waiting()
+    await host(runtime, "patient", waits, waits, cls=Choosy)
+    await start(runtime)
+    return runtime, waits
+
+
+async def test_a_mapping_says_which_turns_are_interrupted_by_which_messages(make_runtime: Any, start: Any) -> None:
+    runtime, waits = await choosy(make_runtime, start)
+    call = asyncio.create_task(runtime.send_message(Ask(), PATIENT))
+    await asyncio.wait_for(waits.entered.wait(), 5)
+    stopped = asyncio.create_task(stop(runtime))
+    assert not (await asyncio.wait([stopped, call], timeout=0.3))[0]  # a call with Ask is not interrupted by anything
+    waits.go.set()
+    assert (await asyncio.wait_for(call, 5)).text == "went on"
+    await stopped
+    waits.entered.clear()
+    waits.go.clear()
+    await runtime.schedule(Note(), PATIENT, delay=0)
+    await asyncio.wait_for(waits.entered.wait(), 5)
+    softly = asyncio.create_task(runtime.send_message(StopSoftly(), PATIENT))
+    assert not (await asyncio.wait([softly], timeout=0.3))[0]
+    await stop(runtime)
+    await asyncio.wait_for(softly, 5)
+    assert len(waits.errors) == 1
+
+
+async def test_what_waits_before_it_is_interrupted_too(make_runtime: Any, start: Any) -> None:
+    runtime, waits = await choosy(make_runtime, start)
+    call = asyncio.create_task(runtime.send_message(Ask(), PATIENT))
+    await asyncio.wait_for(waits.entered.wait(), 5)
+    for message in (Go(text="quick"), Note(text="quick"), Go(text="quick")):
+        await runtime.schedule(message, PATIENT, delay=0)
+    softly = asyncio.create_task(runtime.send_message(StopSoftly(), PATIENT))
+    await runtime.schedule(Go(text="quick"), PATIENT, delay=0)
+    stopped = asyncio.create_task(stop(runtime, "!"))
+    assert not (await asyncio.wait([call], timeout=0.3))[0]
+    waits.go.set()
+    await asyncio.wait_for(asyncio.gather(call, softly), 5)
+    assert [word for word in await stopped if word != "begun"] == ["stop!"]
+    assert not waits.errors
+    await asyncio.wait_for(runtime.stop_when_idle(), 10)

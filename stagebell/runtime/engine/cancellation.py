@@ -18,6 +18,7 @@ from stagebell.runtime.engine.turn import Entry, Turn, current_turn
 
 Dependent = Turn | Entry
 
+_NOTHING: frozenset[type] = frozenset()
 _GRACE_ON_THE_CALLERS_STACK = 0.04  # seconds
 
 
@@ -48,10 +49,16 @@ class Cancelling:
                     dependent.reply.cancel()
 
     def interrupt(self, activation: Activation, entry: Entry) -> None:
-        """A message waits behind the open turn of its agent: cancel that turn if the message's class asks for it."""
-        if type(entry.message) not in activation.hosted.interrupted_by:
+        """A message has come: cancel what it ends, if its class asks for that; see `options.agent_options`."""
+        ends = activation.hosted.interrupted_by.get(type(entry.message), _NOTHING)
+        if ends:
+            for waiting in [each for each in activation.mailbox or () if type(each.message) in ends]:
+                waiting.receipt.interrupt(entry) if waiting.receipt is not None else self.cancel(waiting)
+        if activation.top is None:
             return
         root = activation.open_turns()[-1]
+        if ends is not None and root.handles not in ends:
+            return
         if root.receipt is not None:
             root.receipt.interrupt(entry)
         elif not (entry.parent is not None and entry.parent.descends_from(root)) and not _speaks(activation):

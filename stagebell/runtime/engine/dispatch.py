@@ -73,7 +73,7 @@ class Dispatcher:
         was_empty = not activation.mailbox
         activation.push(entry, first=first)
         self.queued += 1
-        if activation.top is not None and activation.hosted.interrupted_by:
+        if activation.hosted.interrupted_by:
             self._cancelling.interrupt(activation, entry)
         # An agent whose mailbox was not empty is in the line already, or its open turn puts it there when it ends.
         if (
@@ -233,6 +233,8 @@ class Dispatcher:
 
     def _open_turn(self, activation: Activation, entry: Entry) -> Turn:
         turn = Turn(activation, entry.parent, entry.sender, entry.topic_id, entry.is_rpc, entry.token, entry.message_id)
+        if activation.hosted.interrupted_by:
+            turn.handles = type(entry.message)
         if entry.is_rpc:
             entry.turn = turn
             turn.reply = entry.reply

@@ -214,7 +214,7 @@ class Host:
             caller.depth % _LEVELS_PER_TASK == _LEVELS_PER_TASK - 1 or caller.depth >= self._max_call_depth
         ):
             return False
-        return activation.admits(caller)
+        return activation.admits(caller) and not activation.hosted.interrupted_by  # what may be interrupted is kept
 
     async def _call_queued(
         self,

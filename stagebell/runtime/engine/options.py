@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar, cast, get_args
 
 from autogen_core import BaseAgent, ClosureAgent
@@ -13,6 +13,8 @@ from stagebell.runtime.engine.retry import Retry
 Concurrency = Literal["serial", "interleaved"]
 Reentrancy = Literal["chain", "forbid"]
 AgentClass = TypeVar("AgentClass", bound=type)
+
+Interrupts = Mapping[type, "frozenset[type] | None"]
 
 _ATTRIBUTE = "__stagebell_options__"
 _SHORTLY = Retry()
@@ -29,7 +31,7 @@ class AgentOptions:
         state_version: the version of the states that the class writes and reads.
         state_type: what they are called; empty for the name of the class.
         retry: how published messages are tried again; None: they are not.
-        interrupted_by: classes of messages that end the turn which is open when they come.
+        interrupted_by: classes of messages that interrupt, each with those of the messages that it ends; None: all.
         stateless: agents of the class may leave memory although they save nothing.
     """
 
@@ -39,7 +41,7 @@ class AgentOptions:
     state_version: int = 1
     state_type: str = ""
     retry: Retry | None = _SHORTLY
-    interrupted_by: frozenset[type] = frozenset()
+    interrupted_by: Interrupts = field(default_factory=dict[type, "frozenset[type] | None"])
     stateless: bool = False
 
 
@@ -51,7 +53,7 @@ def agent_options(
     state_version: int = 1,
     state_type: str | None = None,
     retry: Retry | None = _SHORTLY,
-    interrupted_by: tuple[type, ...] = (),
+    interrupted_by: tuple[type, ...] | Mapping[type, tuple[type, ...]] = (),
     stateless: bool = False,
 ) -> Callable[[AgentClass], AgentClass]:
     """Class decorator that says how agents of the class are run.
@@ -67,8 +69,8 @@ def agent_options(
         retry: how a published message whose handler raised is tried again on `RedisRuntime`; None: it goes to the dead
             letters at once, as it does for process-bound agents in any case. `LocalRuntime` tries nothing again.
         interrupted_by: classes of messages, not those derived from them. One that comes while the agent has a turn
-            open cancels that turn. Its caller gets `CancelledError`; a message that nobody waits for is gone. Then
-            messages go on in their order. For serial agents that live in no particular process.
+            open cancels it: its caller gets `CancelledError`, a message that nobody waits for is gone. A mapping says
+            for messages of which classes that holds, and includes those that still wait. For serial agents.
         stateless: what agents of the class remember may be lost at any time, so on `RedisRuntime` they leave memory
             when idle and move to other workers, although they have no `save_state`.
 
@@ -77,8 +79,8 @@ def agent_options(
     """
     if state_type is not None and (not isinstance(cast(object, state_type), str) or not state_type.strip()):
         raise ValueError(f"state_type must be a name, got {state_type!r}")
-    given = concurrency, reentrancy, process_bound, state_version, state_type or "", retry, frozenset(interrupted_by)
-    options = AgentOptions(*given, stateless)
+    given = concurrency, reentrancy, process_bound, state_version, state_type or "", retry
+    options = AgentOptions(*given, _interrupts(interrupted_by), stateless)
     _check(options)
 
     def decorate(cls: AgentClass) -> AgentClass:
@@ -86,6 +88,13 @@ def agent_options(
         return cls
 
     return decorate
+
+
+def _interrupts(given: tuple[type, ...] | Mapping[type, tuple[type, ...]]) -> Interrupts:
+    if not isinstance(given, Mapping):
+        return dict.fromkeys(given)
+    pairs = [(handled, each) for handled, by in given.items() for each in by]
+    return {each: frozenset(handled for handled, other in pairs if other is each) for _, each in pairs}
 
 
 def _check(options: AgentOptions) -> None:

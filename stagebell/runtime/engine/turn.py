@@ -109,6 +109,7 @@ class Turn(MessageContext):
     cancelled: bool = False
     expired: bool = False  # it was cancelled, or not even begun, since its deadline is over
     deadline: int | None = None  # milliseconds since the epoch
+    handles: type | None = None  # the class of its message, where messages may interrupt it
     interrupting: bool = False
     inline: bool = False
     work: Coroutine[Any, Any, Any] | None = None  # the handler, while the turn is open
