@@ -50,7 +50,7 @@ class Cancelling:
 
     def interrupt(self, activation: Activation, entry: Entry) -> None:
         """A message has come: cancel what it ends, if its class asks for that; see `options.agent_options`."""
-        ends = activation.hosted.interrupted_by.get(type(entry.message), _NOTHING)
+        ends = activation.hosted.interrupted_by.get(entry.message.__class__, _NOTHING)
         if ends:
             for waiting in [each for each in activation.mailbox or () if type(each.message) in ends]:
                 waiting.receipt.interrupt(entry) if waiting.receipt is not None else self.cancel(waiting)
