@@ -249,6 +249,33 @@ async def test_cancelling_goes_through_the_tool_to_whom_it_calls(runtime: Any, s
     await eventually(ended.is_set)
 
 
+async def test_a_call_that_comes_out_of_another_is_let_in_before_those_that_wait(
+    runtime: Any, start: Any, log: Log
+) -> None:
+    gate = asyncio.Event()
+
+    async def ask(doing: Doing, message: Ask, ctx: MessageContext) -> Answer:
+        started.set()
+        await gate.wait()
+        result = await doing.send_message(call("work", name="inner"), TOOLS)
+        return Answer(text=result.content)
+
+    log.runtime = runtime
+    await host(runtime, "below", ask)
+    await ToolAgent.register(runtime, "tools", lambda: ToolAgent("Tools.", [forward, work], deps=log))
+    await start(runtime)
+    started.clear()
+    outer = asyncio.create_task(send(runtime, call("forward", to="outer")))
+    await eventually(started.is_set)
+    behind = asyncio.create_task(send(runtime, call("work", name="behind")))
+    tools = await runtime.try_get_underlying_agent_instance(TOOLS, ToolAgent)
+    await eventually(lambda: len(tools._line._places) == 2)
+    gate.set()
+    assert (await outer).content == "outer: inner, False"
+    assert (await behind).content == "behind"
+    assert log.entries == ["inner begins", "inner ends", "behind begins", "behind ends"]
+
+
 async def test_the_caller_loop_of_autogen_works_unchanged(runtime_with_tools: Any) -> None:
     model = ScriptedModel(
         [
