@@ -80,6 +80,20 @@ async def test_others_have_the_agents_of_a_child_that_is_killed_at_once(
     assert await supervisor.stop() == 0
 
 
+async def test_so_it_is_with_the_embedded_server(shell: Shell, namespace: str) -> None:
+    shell.environment["STAGEBELL_REDIS"] = ""
+    supervisor, children = await started(shell, "--lease", "60", "--folder", "data")
+    for pid in children:  # all of them, and with them the users of the server
+        os.kill(pid, signal.SIGKILL)
+    await eventually(lambda: supervisor.errors.count("is up, as worker") == 2, within=30)
+    async with Publisher(namespace=namespace, folder=shell.folder / "data") as client:
+        for key in range(10):
+            answer: str = await client.call(Ask(text="tea"), AgentId("clerk", str(key)), timeout=20)
+            assert int(answer.split()[0]) not in children
+    assert "others wait" not in supervisor.errors
+    assert await supervisor.stop() == 0
+
+
 async def test_children_end_with_a_supervisor_that_is_killed(shell: Shell) -> None:
     supervisor, pids = await started(shell)
     supervisor.process.kill()
