@@ -85,11 +85,22 @@ class RunAgent(KeptActor):
     """Base of agents that run tasks: the messages that they handle. See `KeptActor`."""
 
     @classmethod
-    async def register(cls, runtime: AgentRuntime, type: str, factory: Any, **options: Any) -> AgentType:
-        """Register the agents of a type, as every `RoutedAgent` is registered."""
+    async def register(
+        cls, runtime: AgentRuntime, type: str, factory: Any, *, approvals: bool = True, **options: Any
+    ) -> AgentType:
+        """Register the agents of a type, as every `RoutedAgent` is registered.
+
+        Args:
+            runtime: where they will live.
+            type: what they are called.
+            factory: makes one.
+            approvals: take part in running the desk where calls wait for a person.
+            options: as for every `RoutedAgent`.
+        """
         for each in _PUBLISHED:
             runtime.add_message_serializer(try_get_known_serializers_for_type(each))
-        await register_desk(runtime)
+        if approvals:
+            await register_desk(runtime)
         return await super().register(runtime, type, factory, **options)
 
     # -- tasks

@@ -67,6 +67,27 @@ def test_a_person_agrees_to_a_refund(tmp_path: Path, flags: tuple[str, ...]) -> 
     ]
 
 
+@pytest.mark.parametrize("flags", [(), ("--redis",)], ids=["local", "redis"])
+def test_a_typed_loop_gives_advice(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    assert run("06_typed_loop.py", tmp_path, *flags) == [
+        "0 asked",
+        "1 decided",
+        "1 returned",
+        "2 corrected",
+        "3 decided",
+        "3 finished",
+        "coat=True why='It is 3 degrees.'",
+    ]
+
+
+@pytest.mark.parametrize("flags", [(), ("--redis",)], ids=["local", "redis"])
+def test_a_refund_that_fails_is_taken_back(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    printed = run("07_refund_saga.py", tmp_path, *flags)
+    assert printed[:2] == ["taken back: credit note of 500 cents", "taken back: goods of A1"]
+    assert printed[2].startswith("failed fatal_tool_error | pay_back (fatal): the account")
+    assert printed[2].endswith("| {}")
+
+
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
 def test_examples_are_short(script: Path) -> None:
     assert len(script.read_text().splitlines()) <= 60
