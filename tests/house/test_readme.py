@@ -77,8 +77,28 @@ def test_the_refund_waits_for_nobody_when_it_is_small(tmp_path: Path) -> None:
     assert run(program) == "500 cents are paid back for A1\n"
 
 
+def test_the_advisor_advises(tmp_path: Path) -> None:
+    (tmp_path / "advice.py").write_text(programs()[3])
+    program = tmp_path / "main.py"
+    program.write_text(
+        "import asyncio\n"
+        "from autogen_core import FunctionCall\n"
+        "from stagebell import LocalRuntime\n"
+        "from stagebell.testing import ScriptedModel\n"
+        "import advice\n"
+        "async def main():\n"
+        "    call = FunctionCall(id='1', name='temperature', arguments='{\"city\": \"Oslo\"}')\n"
+        '    model = ScriptedModel([[call], \'{"coat": true, "why": "3 degrees"}\'])\n'
+        "    async with LocalRuntime() as runtime:\n"
+        "        await advice.setup(runtime, model)\n"
+        "        print(await advice.ask(runtime))\n"
+        "asyncio.run(main())\n"
+    )
+    assert run(program) == "coat=True why='3 degrees'\n"
+
+
 def test_the_desk_answers_when_it_was_told_to(tmp_path: Path) -> None:
-    (tmp_path / "desk.py").write_text(programs()[3])
+    (tmp_path / "desk.py").write_text(programs()[4])
     program = tmp_path / "main.py"
     program.write_text(
         "import asyncio\n"
