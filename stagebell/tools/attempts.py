@@ -63,7 +63,7 @@ class Attempts(Generic[DepsT]):
         while True:
             context = self._context(life, attempt)
             try:
-                return life.succeeded(await self._limited(life, context, tool.run(life.arguments, context)))
+                return life.succeeded(await self._limited(life, context, tool.run(life.given, context)))
             except Exception as error:
                 ended, may_retry = await self._judge_error(life, error)
             if not may_retry or attempt > tool.declares.retries:

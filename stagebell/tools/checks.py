@@ -22,7 +22,7 @@ _json: Final = json.JSONDecoder(parse_constant=_refuse)
 def parse(life: Life[Any]) -> Ended:
     """The arguments out of the text that the model wrote, or out of what a person put in its place."""
     if life.decided is not None and life.decided.arguments is not None:
-        life.arguments = dict(life.decided.arguments)
+        life.given = life.decided.arguments
         life.note = "rewritten", "by a person"
         return None
     try:
@@ -31,14 +31,14 @@ def parse(life: Life[Any]) -> Ended:
         return life.failed(ErrorCode.INVALID_ARGUMENTS, cleaned(f"the arguments are not JSON: {error}"))
     if not isinstance(found, dict):
         return life.failed(ErrorCode.INVALID_ARGUMENTS, f"the arguments are a JSON {_kind(found)}, not an object")
-    life.arguments = cast("dict[str, Any]", found)
+    life.given = cast("dict[str, Any]", found)
     return None
 
 
 def validate(life: Life[Any]) -> Ended:
     """The arguments as the tool takes them, defaults filled in."""
     try:
-        life.arguments = life.found.validate(life.arguments)
+        life.arguments = life.found.validate(life.given)
     except InvalidArguments as error:
         return life.failed(ErrorCode.INVALID_ARGUMENTS, text_of(error))
     return None

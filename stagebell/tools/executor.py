@@ -247,7 +247,8 @@ class Executor(Generic[DepsT]):
         if isinstance(verdict, Refuse):
             return life.failed(ErrorCode.GUARDRAIL, cleaned(f"refused by {verdict.by}: {verdict.reason}"))
         if isinstance(verdict, Rewrite):
-            life.arguments = life.found.validate(verdict.value)
+            life.given = verdict.value
+            life.arguments = life.found.validate(life.given)
             life.note = "rewritten", "by a guardrail"
         return None
 

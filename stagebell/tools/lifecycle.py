@@ -113,7 +113,11 @@ Ended: TypeAlias = ToolResult | NeedsApproval | None
 
 @dataclass(slots=True)
 class Life(Generic[DepsT]):
-    """What is known of a call on its way."""
+    """What is known of a call on its way.
+
+    `given` are the arguments that the tool will read, `arguments` the same as hooks and people see them: as JSON data,
+    with defaults filled in and secrets hidden.
+    """
 
     call: ToolCall
     run_id: str
@@ -123,6 +127,7 @@ class Life(Generic[DepsT]):
     earlier: ToolResult | None
     unsure: bool = False
     unlisted: str = ""  # why the tools of a workbench are not known
+    given: Mapping[str, Any] = field(default_factory=dict[str, Any])
     arguments: dict[str, JsonValue] = field(default_factory=dict[str, JsonValue])
     tool: TypedTool[DepsT] | None = None
     result: ToolResult | None = None

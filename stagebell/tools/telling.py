@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from autogen_core import trace_tool_span
@@ -21,7 +21,7 @@ async def traced(work: Awaitable[Any], name: str, description: str, call_id: str
         return await work
 
 
-def tell_call(name: str, arguments: Mapping[str, Any], result: Any) -> None:
-    """A tool has returned."""
+def tell_call(name: str, shown: Callable[[], dict[str, Any]], result: Any) -> None:
+    """A tool has returned; `shown` gives its arguments as they may be seen."""
     if event_logger.isEnabledFor(logging.INFO):
-        event_logger.info(ToolCallEvent(tool_name=name, arguments=dict(arguments), result=str(result)))
+        event_logger.info(ToolCallEvent(tool_name=name, arguments=shown(), result=str(result)))

@@ -100,7 +100,7 @@ class CallableTool(TypedTool[DepsT_contra], AutogenFace, Generic[DepsT_contra]):
         work = self._work((context,) if self.signature.takes_context else (), values)
         result = await traced(work, self.name, self.description, context.call_id)
         value = as_json(result, f"the result of tool {self.name!r}")
-        tell_call(self.name, arguments, value)
+        tell_call(self.name, lambda: self.validate(arguments), value)
         return value
 
     async def _work(self, first: tuple[Any, ...], values: Mapping[str, Any]) -> Any:

@@ -15,7 +15,7 @@ from autogen_core.tool_agent import ToolException
 from autogen_core.tools import FunctionTool
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import Field
+from pydantic import Field, SecretStr
 
 from stagebell.errors import BusinessError, Denied, FatalToolError, TransientError
 from stagebell.messages.tool_calls import ErrorCode, ToolCall, ToolResult
@@ -237,6 +237,22 @@ async def test_guardrails_rewrite_what_passes() -> None:
     code, text = await held_back.error("add", '{"a": 1, "b": 2}')
     assert code is ErrorCode.GUARDRAIL
     assert "the tool ran, and its result is held back" in text
+
+
+async def test_a_secret_reaches_the_tool_and_nobody_else() -> None:
+    shown: list[Any] = []
+
+    async def login(password: SecretStr) -> int:
+        return len(password.get_secret_value())
+
+    def look(subject: Subject) -> Verdict:
+        shown.append(subject.value)
+        return Allow()
+
+    bench = Bench(tool(login, requires_approval=True), guardrails=[Guardrail(look)])
+    asked = await bench.run("login", '{"password": "sesame"}')
+    assert [asked.arguments, *shown] == [{"password": "**********"}] * 2
+    assert await bench.value("login", '{"password": "sesame"}', decided=Said(True)) == 6
 
 
 async def test_a_call_that_was_answered_gets_the_same_answer() -> None:

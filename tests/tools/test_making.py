@@ -219,7 +219,7 @@ async def test_spans_and_events_of_autogen_tell_of_a_tool(
     assert span.name == "execute_tool add"
     assert dict(span.attributes or {})["gen_ai.tool.call.id"] == "call"
     (event,) = [json.loads(message) for message in caplog.messages]
-    assert (event["tool_name"], event["arguments"], event["result"]) == ("add", {"a": 1}, "3")
+    assert (event["tool_name"], event["arguments"], event["result"]) == ("add", {"a": 1, "b": 2}, "3")
 
 
 async def test_cancelling_reaches_the_body() -> None:
