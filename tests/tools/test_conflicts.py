@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stagebell.tools.conflicts import Access, groups
@@ -50,6 +50,7 @@ def test_groups_keep_the_order() -> None:
 some = st.frozensets(st.sampled_from("abc"))
 
 
+@settings(deadline=None)
 @given(st.lists(st.builds(Access, st.booleans(), some, some)))
 def test_calls_of_one_group_never_conflict_and_none_overtakes(calls: list[Access]) -> None:
     found = groups(calls)
