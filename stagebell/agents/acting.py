@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, cast
+from typing import Any, Final, Generic, TypeAlias, cast
 
 from autogen_core import AgentId, TopicId
 from pydantic import BaseModel, JsonValue, ValidationError
@@ -33,6 +33,9 @@ from stagebell.tools.values import as_json
 
 Update: TypeAlias = Callable[[Any, ToolCall, ToolResult], Any]
 """What the business section becomes after a result: a pure function of what it was, the call and the result."""
+
+
+_LARGEST: Final = 200_000  # characters of the results of one group
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,7 @@ class Acting(Generic[Deps]):
                 async with asyncio.TaskGroup() as group:
                     tasks = [group.create_task(self._outcome(context, run, each, share, now)) for each in work.calls]
                 outcomes = [task.result() for task in tasks]
+        outcomes = _not_too_large(outcomes)
         fatal = self._fatal(outcomes)
         business: JsonValue = UNCHANGED
         if self.update is not None:
@@ -214,6 +218,21 @@ class Acting(Generic[Deps]):
             said = shorten(str(error)) if not isinstance(error, ValidationError) else shorten(repr(error))
             return UNCHANGED, f"the business section could not be updated: {type(error).__name__}: {said}"
         return data, ""
+
+
+def _not_too_large(outcomes: Sequence[ToolResult | Waits]) -> list[ToolResult | Waits]:
+    """The outcomes of a group; a result for which the conversation has no room gives way to an error that says so."""
+    room, kept = _LARGEST, list[ToolResult | Waits]()
+    for outcome in outcomes:
+        size = len(outcome.text) if isinstance(outcome, ToolResult) else 0
+        if isinstance(outcome, ToolResult) and size > room:
+            text = f"the tool ran, and its result has {size:,} characters, which is too much: let it return less"
+            call = ToolCall(id=outcome.call_id, name=outcome.tool_name)
+            outcome = ToolResult.error(call, ErrorCode.BUSINESS, text)
+        else:
+            room -= size
+        kept.append(outcome)
+    return kept
 
 
 async def tell(runtime: Any, message: BaseModel, to: AgentId) -> None:

@@ -70,6 +70,7 @@ class LoopActor(RoutedAgent):
         self.state = LoopState()
         self._dumped: list[Any] = []
         self._dumped_of: Sequence[AnyEntry] = ()
+        self._bytes = 0  # of the entries that were written
         self._told: int | None = None  # the change after which this instance told itself to go on
         self._begun: int | None = None  # the one after which it began to do what is due
 
@@ -96,8 +97,10 @@ class LoopActor(RoutedAgent):
         """The three sections; entries that were written before are not written anew."""
         entries, known = self.state.conversation, len(self._dumped_of)
         if known > len(entries) or (known and entries[known - 1] is not self._dumped_of[-1]):
-            self._dumped, known = [], 0
-        self._dumped.extend(dump_entry(entry) for entry in entries[known:])
+            self._dumped, known, self._bytes = [], 0, 0
+        for entry in entries[known:]:
+            self._dumped.append(dump_entry(entry))
+            self._bytes += len(entry.model_dump_json())
         self._dumped_of = entries
         control = dump_control(self.state.control)
         return {"conversation": self._dumped, "control": control, "business": self.state.business}
@@ -137,6 +140,9 @@ class LoopActor(RoutedAgent):
         await self._go_on()
 
     async def _outcome(self, work: Due, ctx: MessageContext) -> Event:
+        if isinstance(work, RequestModel) and self._bytes > self.limits.max_bytes:
+            limit = f"the limit is {self.limits.max_bytes:,}: let the next task begin another conversation"
+            return ModelFailed(f"the conversation has {self._bytes:,} bytes, {limit}", now_ms(), final=True)
         try:
             return await self.perform(work, ctx)
         except ServerError:

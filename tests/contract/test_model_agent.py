@@ -356,3 +356,34 @@ async def test_ids_that_a_model_uses_again_are_told_apart(runtime: Any, start: A
         if isinstance(entry, Decided) and hasattr(entry.decision, "calls")
     ]
     assert len(set(ids)) == 2
+
+
+async def test_a_result_that_is_too_large_is_an_error(runtime: Any, start: Any) -> None:
+    async def big(size: int) -> str:
+        """Say a lot."""
+        return "x" * size
+
+    model = await host_model(
+        runtime, says([wants("big", size=250_000), wants("big", size=1)], wants("big", size=2), "ok"), tools=[big]
+    )
+    await start(runtime)
+    result = await run(runtime)
+    assert result.output == "ok"
+    assert "250,000 characters" in sent(model)
+
+
+@pytest.mark.needs(publishes_at_once=False)
+async def test_a_conversation_that_is_too_long_ends_its_run(runtime: Any, start: Any) -> None:
+    async def big(size: int) -> str:
+        """Say a lot."""
+        return "x" * size
+
+    model = ScriptedModel(lambda messages, tools: [wants("big", size=150_000)])
+    await host_model(runtime, model, tools=[big], limits=Limits(repeated_calls=None))
+    await start(runtime)
+    result = await run(runtime)
+    assert (result.status, result.reason) == ("failed", "model_error")
+    assert "another conversation" in result.text
+    again = await run(runtime)
+    assert "another conversation" in again.text
+    assert (await run(runtime, key="fresh")).steps > 3
