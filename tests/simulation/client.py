@@ -85,8 +85,9 @@ class Client:
             timer = await self.publisher.schedule(work, to, delay=chance.choice([0.0, 0.01, 0.3, 1.0]), name=root.label)
             if chance.random() < 0.3:
                 await asyncio.sleep(chance.choice([0.0, 0.2, 0.9]))
-                if await self.publisher.cancel_timer(timer.id):
-                    self.never.add(root.label)
+                if not await self.publisher.cancel_timer(timer.id):
+                    return  # it has come, or the answer to a first try was lost
+                self.never.add(root.label)
         except (OutcomeUnknown, ServerUnavailable) as error:
             self._world.note(f"timer {root.label}: {error!r}")
         else:

@@ -36,15 +36,17 @@ class Expected:
     """Under a deadline, which may send any publish to the dead letters."""
 
     limited: Expected | None = None
+    alone: bool = False
+    """Count each turn as one by itself, that is no nested one."""
 
     def more(self) -> Expected:
         """What an attempt adds that may have been made, or not."""
-        self.extra = self.extra or Expected(shaky=self.shaky, late=self.late)
+        self.extra = self.extra or Expected(shaky=self.shaky, late=self.late, alone=self.alone)
         return self.extra
 
     def more_in_time(self) -> Expected:
         """The same, under a deadline."""
-        self.limited = self.limited or Expected(shaky=self.shaky, late=True)
+        self.limited = self.limited or Expected(shaky=self.shaky, late=True, alone=self.alone)
         return self.limited
 
     def at_most(self) -> Expected:
@@ -86,7 +88,7 @@ def expect(roots: list[Root], unsure: Collection[str] = (), never: Collection[st
         expected = all.more() if root.label in unsure else all
         if root.how in ("cancel", "deadline"):
             expected = expected.more() if root.how == "cancel" else expected.more_in_time()
-            _call(expected, root.label, root.agent, root.program, None)
+            _ended_early(expected, root.label, root.agent, root.program, None)
         elif root.how == "call":
             reply = _call(expected, root.label, root.agent, root.program, None)
             expected.replies[root.label] = reply
@@ -139,7 +141,7 @@ def _turn(
             case _:
                 pass
     _end(expected, me, label, lines, good)
-    expected.loose[label] += attempts - me.sure
+    expected.loose[label] += attempts - 1
     for output, op in sent if good else ():
         for receiver in _receivers(op, agent):
             _publish(expected, output, receiver, op[2])
@@ -150,8 +152,16 @@ def _hurried(expected: Expected, name: str, callee: str, work: list[Op], me: _Tu
     """A call that may have been given up, and then is made again by the next attempt."""
     for _ in range(me.attempts):
         doubtful = me.copy()
-        _call(expected.more(), name, callee, work, doubtful)
+        _ended_early(expected.more(), name, callee, work, doubtful)
         expected.more().versions.update(doubtful.saved_besides(me))
+
+
+def _ended_early(expected: Expected, label: str, agent: str, program: list[Op], above: _Turn | None) -> None:
+    """A call that perhaps was handled; what descends from it may outlive the turns that it would be nested in."""
+    _call(expected, label, agent, program, above)
+    alone = Expected(alone=True)
+    _call(alone, label, agent, program, None)
+    expected.versions += alone.at_most().versions
 
 
 def _called(expected: Expected, name: str, callee: str, work: list[Op], me: _Turn) -> str:
@@ -176,7 +186,9 @@ def _end(expected: Expected, me: _Turn, label: str, lines: list[str], good: bool
     above = me.above
     while above is not None and above.agent != me.agent:
         above = above.above
-    if good or me.saved:
+    if expected.alone:
+        expected.versions[me.agent] += 1
+    elif good or me.saved:
         if above is None:
             expected.versions[me.agent] += 1
         else:

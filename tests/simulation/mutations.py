@@ -214,6 +214,7 @@ _JOURNAL = {
     "retry-keeps-places": Mutation(
         "retry", "if step then stepped_back(KEYS[6], step) end", "", "test_scripts_retry.py"
     ),
+    "any-request-answered": Mutation(EVERY, "return not other and open,", "return open,", "test_scripts_retry.py"),
     "retry-no-fence": Mutation("retry", _FENCED, "", "test_scripts_retry.py"),
     "retry-no-input": Mutation(
         "retry", "if not entry(KEYS[3], ARGV[3], ARGV[4]) then return refuse({'DUP'}) end", "", "test_scripts_retry.py"

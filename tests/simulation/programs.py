@@ -137,9 +137,12 @@ class _Writer:
         return [["call", agent, self._perhaps_deferred(work, base, agent)]]
 
     def _perhaps_deferred(self, work: list[Op], base: list[str], agent: str) -> list[Op]:
-        """Let the reply come later, by way of an agent that cannot be waiting for it."""
+        """Let the reply come later, by way of an agent that cannot be waiting for it.
+
+        Not where calls are given up or have deadlines: what nobody answers then leaves its mark.
+        """
         helpers = [helper for helper in AGENTS if AGENTS.index(helper) > max(map(AGENTS.index, [*base, agent]))]
-        if agent in base or fails(work) or not helpers or self._chance.random() < 0.7:
+        if self._limits or agent in base or fails(work) or not helpers or self._chance.random() < 0.7:
             return work
         return [*work, ["defer", self._chance.choice(helpers)]]
 

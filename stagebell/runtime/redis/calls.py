@@ -170,7 +170,10 @@ class TurnCalls:
                 self.failed.append(k)
             return outcome
         except CancelledError:
-            self._given_up(k)
+            if self._given_up(k):
+                answer.cancel()
+                self._joined.discard(k)
+                await self.taking.given_up(k)
             raise
         finally:
             if alarm is not None:
@@ -213,15 +216,16 @@ class TurnCalls:
 
         self._end(k, call, "deadline", failure, ended)
 
-    def _given_up(self, k: str) -> None:
-        """Whoever awaits call k was cancelled: so is the call, wherever it is by now."""
+    def _given_up(self, k: str) -> bool:
+        """Whoever awaits call k was cancelled: so is the call, wherever it is by now; False when the turn is over."""
         call, own = self.open.get(k), self._turn
         if call is None or own.abandoned or self._forsaken or self._services.stopping:
-            return  # the turn will run again, and needs the call
+            return False  # the turn will run again, and needs the call
         self.failed.append(k)
         waited = asyncio.get_running_loop().time() - call.since
         record = given_up(call_id(own.turn_id, k), str(call.recipient), waited)
         self._end(k, call, "cancel", record, lambda outcome: None)
+        return True
 
     def _end(
         self,

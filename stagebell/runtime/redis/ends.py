@@ -6,9 +6,9 @@ What holds at all times
     - An entry of `ctl` stays until its message is consumed, by whatever turn: whoever owns the partition next reads
       `ctl` before it runs anything.
     - A message that waits is settled without running; one that runs is cancelled, and what it did is discarded.
-    - A message that was not read yet is remembered until it is. One that was read, and is not in memory any more, was
-      consumed: the entry is moot. (Not while the partition is drained: then messages are let go unconsumed; and not
-      those that are held back in the inbox.)
+    - A message that was not read yet is remembered until it is, or the inbox does not hold it any more. One that was
+      read, and is not in memory any more, was consumed: the entry is moot. (Not while the partition is drained: then
+      messages are let go unconsumed; and not those that are held back in the inbox.)
 """
 
 from __future__ import annotations
@@ -58,6 +58,18 @@ class Ends:
         while start:
             ctl = self._partition.keys.ctl
             start = self._hear_page(read_ends(await self._link.ask("XRANGE", ctl, start, "+", "COUNT", _PAGE)))
+        await self._forget_consumed()
+
+    async def _forget_consumed(self) -> None:
+        """A former owner may have consumed a message, and not have told `ctl`."""
+        inbox, pending = self._partition.keys.inbox, self._partition.pending
+        unread = [each for wanted in self.wanted.values() for each in wanted if each.entry_id not in pending]
+        if unread:
+            entries = [(wanted.entry_id, wanted.turn_id) for wanted in unread]
+            absent = await self._link.submit(lambda scripts: scripts.absent(inbox, entries))
+            for wanted in unread:
+                if wanted.entry_id.encode() in absent:
+                    self._forget(wanted)
 
     async def take_over(self) -> None:
         """Read all of `ctl`: what a former owner left; waits for the server."""

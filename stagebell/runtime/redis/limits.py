@@ -81,8 +81,19 @@ class LimitedTurn(TurnEnding):
             if self._calls is not None:
                 self._calls.let_no_more_in()
             while (above := activation.top) is not None and above is not turn and not (turn.closed or self._is_over()):
-                await self._services.dispatcher.until_ended(above)
+                if not await self._outlasts(above):
+                    break
         return not self._is_over()
+
+    async def _outlasts(self, above: Turn) -> bool:
+        """Wait for the end of a nested turn; False when this one is interrupted again and again meanwhile."""
+        for _ in range(2):  # the grace of a cancelled turn is over at about the same time as that of its nested turns
+            try:
+                await self._services.dispatcher.until_ended(above)
+            except CancelledError:
+                continue
+            return True
+        return False
 
     def _let_parent_go_on(self) -> None:
         """Of a nested turn that ends: its parent takes what has come in the meantime."""

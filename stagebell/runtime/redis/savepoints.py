@@ -140,7 +140,20 @@ class Replay:
     savepoints: list[Savepoint]
     inner: Inner | None = None
     anew: Collection[str] = ()
+    gone: Collection[str] = ()  # calls that the turn has given up now: it takes no reply to them
     loaded: int = field(default=0)
+
+    def holds(self, k: str) -> bool:
+        """True while something is to come at which the turn awaited call k: it must not give it up before."""
+        return self._there is not None and k in self._there.awaited
+
+    @property
+    def _savepoint(self) -> Savepoint | None:
+        return self.savepoints[self.loaded] if self.loaded < len(self.savepoints) else None
+
+    @property
+    def _there(self) -> Savepoint | Below | None:
+        return self._savepoint or (self.inner.parent if self.inner else None)
 
     def next(
         self, taken: Sequence[str], made: Collection[str], known: Collection[str]
@@ -152,14 +165,13 @@ class Replay:
             made: the calls that it has made.
             known: the calls whose replies are there and were not taken.
         """
-        savepoint = self.savepoints[self.loaded] if self.loaded < len(self.savepoints) else None
-        there = savepoint or (self.inner.parent if self.inner else None)
+        savepoint, there = self._savepoint, self._there
         if there is None:
             return Over()
-        k = there.taken[len(taken)] if len(taken) < len(there.taken) else ""
+        k = next((k for k in there.taken if k not in taken and k not in self.gone), "")
         if k and k not in self.anew:
             return Take(k) if k in known else Await(k)
-        if not k and (missing := there.awaited - set(made)):
+        if not k and (missing := there.awaited.difference(made, self.gone)):
             return Await(min(missing))
         if savepoint is not None:
             self.loaded += 1

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from asyncio import CancelledError, Event, Task
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from stagebell.errors import StateMismatch
@@ -53,6 +54,8 @@ class Taking:
         self.waits_for = ""  # of a replay: the call it needs next
         self.made: set[str] = set()
         self._anew: set[str] = set()  # of a replay: calls whose recorded failure was forgotten before a retry
+        self._gone: set[str] = set()  # of a replay: calls that the turn has given up
+        self._replay: Replay | None = None
         self._taken: list[str] = []
         self._services = services
         self._turn = turn
@@ -64,6 +67,8 @@ class Taking:
         self._given = 0  # what the turn's code was given: replies
         self._rested = 0  # as much of it as it has dealt with
         self._news: Event | None = None
+        self._moved = Event()  # of a replay: it went on, or cannot go on
+        self._stuck = False  # of a replay: it waits for something
         self._player: Task[None] | None = None
 
     @property
@@ -138,6 +143,16 @@ class Taking:
         if self._news is not None:
             self._news.set()
 
+    async def has_seen_all(self) -> bool:
+        """The turn's code has ended: whether it has seen again all that it had seen before."""
+        if self._stuck and self._news is not None and self._player is not None and not self._player.done():
+            self._stuck = False
+            self.look()
+        while self.replaying and not self._stuck:
+            self._moved.clear()
+            await self._moved.wait()
+        return not self.replaying
+
     async def rest(self) -> None:
         """Wait until the turn's code has dealt with the replies that it was given."""
         while self._rested != self._given:
@@ -145,6 +160,23 @@ class Taking:
             for _ in range(_ROUNDS):
                 await asyncio.sleep(0)
             self._rested = given
+
+    async def given_up(self, k: str) -> None:
+        """The turn gives up call k: what it does then must come after all that belongs before it.
+
+        A nested turn that is open ends first, since it was begun on what the turn had done by then, and puts that back
+        when it fails. So does what a turn that runs again has to see while it awaits the call.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_WITHIN):
+                while self._news is not None and (self._replay is None or self._replay.holds(k)):
+                    self._moved.clear()
+                    await self._moved.wait()
+        self._gone.add(k)
+        self.look()
+        turn = self._turn.turn
+        while self._is_held and turn is not None and (above := turn.activation.top) is not None:
+            await self._services.dispatcher.until_ended(above)
 
     # -- a turn that runs again
 
@@ -165,13 +197,15 @@ class Taking:
             keys, turn_id = self._turn.fence.keys, self._turn.turn_id
             begun = await self._services.link.submit(lambda scripts: scripts.attempts(keys))
             others = {other: await self._savepoints(other) for other in begun if other != turn_id}
-            replay = Replay(await self._savepoints(turn_id), find_inner(turn_id, others), self._anew)
+            inner = find_inner(turn_id, others)
+            self._replay = replay = Replay(await self._savepoints(turn_id), inner, self._anew, self._gone)
             while await self._step(replay):
                 pass
         except Exception as error:
             self._break(error)
             return
         self._news, self.replaying = None, False
+        self._moved.set()
         for k in self.made & self._open.keys():
             self._let_in(k)
         self.go_on()
@@ -183,6 +217,8 @@ class Taking:
 
     async def _step(self, replay: Replay) -> bool:
         """One thing more; False when it was the last."""
+        self._stuck = False
+        self._moved.set()
         news = self._news
         assert news is not None
         news.clear()
@@ -199,6 +235,7 @@ class Taking:
                 await self._end_of_inner(news)
             case Await(k):
                 self.waits_for = k
+                self._is_stuck()
                 await self._wait_for(news)
                 self._given += 1
             case Over():
@@ -216,11 +253,17 @@ class Taking:
     async def _end_of_inner(self, news: Event) -> None:
         while self._inner and self._turn.has_neighbour(self._inner):
             news.clear()
+            self._is_stuck()
             await news.wait()
         self._inner = ""
 
+    def _is_stuck(self) -> None:
+        self._stuck = True
+        self._moved.set()
+
     def _break(self, error: Exception) -> None:
         """The turn cannot go on: whoever awaits a call of it hears why."""
+        self._is_stuck()
         for call in self._open.values():
             if not call.answer.done():
                 call.answer.set_exception(error)

@@ -237,7 +237,7 @@ class DurableTurn(RetriedTurn):
         if self._ended_by and not self._services.stopping:
             await self.fail(turn, CancelledError())
             return
-        if self._calls is not None and self._calls.taking.replaying:
+        if self._calls is not None and not await self._calls.taking.has_seen_all():
             await self.fail(turn, self.not_deterministic(self._calls.taking.waits_for))
             return
         self._closed = True

@@ -156,6 +156,20 @@ async def test_an_entry_that_took_the_place_of_a_lost_one_is_read(
     assert reading.forgotten == ["one", "two"]
 
 
+async def test_the_wish_to_end_what_a_former_owner_has_consumed_is_forgotten(
+    server: Server, namespace: str, link: Link
+) -> None:
+    """Nothing that was read here tells that the message was there at all."""
+    reading = Reading(server, link, namespace)
+    reading.add("still there")
+    (there, _) = reading.server.xrange(reading.keys.inbox)[0]
+    for entry_id in (b"7-0", there):
+        reading.server.xadd(reading.keys.ctl, {"m": "still there", "i": entry_id, "w": "cancel"})
+    await reading.partition.ends.look()
+    await eventually(lambda: reading.server.xlen(reading.keys.ctl) == 1, within=3)
+    assert reading.server.xrange(reading.keys.ctl)[0][1][b"i"] == there
+
+
 async def test_entries_are_compared_less_and_less_often(server: Server, namespace: str, link: Link) -> None:
     reading = Reading(server, link, namespace)
     reading.add("one", "two")

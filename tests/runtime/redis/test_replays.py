@@ -65,6 +65,18 @@ def test_an_unfinished_nested_turn_comes_before_further_replies() -> None:
     assert replay.next(["0.0"], made, {"2.0"}) == Over()
 
 
+def test_a_call_that_the_turn_gives_up_now_is_not_waited_for() -> None:
+    gone: set[str] = set()
+    replay = Replay([Savepoint(("0.0",), frozenset({"0.1", "1.0"}), b"s")], gone=gone)
+    assert replay.next([], {"0.0"}, set()) == Await("0.0")
+    assert not replay.holds("0.0")
+    gone.add("0.0")
+    assert replay.next([], {"0.0", "1.0"}, set()) == Await("0.1")
+    assert replay.holds("1.0")  # the savepoint belongs before what the turn does when it gives that up
+    assert replay.next([], {"0.0", "1.0", "0.1"}, set()) == Load(b"s")
+    assert not replay.holds("1.0")
+
+
 def test_an_unfinished_nested_turn_is_let_in_at_the_first_call_that_is_made_anew() -> None:
     root = Below("T", "1.0", ("0.0", "2.0"), frozenset({"1.0", "0.1"}))
     anew: set[str] = set()

@@ -150,3 +150,35 @@ async def test_a_turn_that_waits_no_more_ends_after_the_nested_turn_above_it(
         assert await runtime.agent_save_state(AgentId("diary", "d")) == {"lines": ["outer", "nested", "nested ends"]}
         client: Any = server.client()
         assert not list(client.scan_iter(f"sb:{{{namespace}:*:sp:*", count=1000))
+
+
+async def test_a_turn_that_gives_up_a_call_goes_on_when_what_was_called_back_has_ended(
+    redis_url: str, namespace: str
+) -> None:
+    """A nested turn that fails puts back what it has found: nothing of the turn below may come in between."""
+
+    class Impatient(Diary):
+        @message_handler
+        async def on_step(self, message: Step, ctx: MessageContext) -> None:
+            self.lines.append(message.names[0])
+            if message.names[0] == "nested":
+                entered.set()
+                await asyncio.Event().wait()
+            call = asyncio.ensure_future(self.send_message(message, AgentId("back", "b")))
+            await entered.wait()
+            call.cancel()
+            with suppress(asyncio.CancelledError):
+                await call
+            self.lines.append("gave up")
+
+    class Back(RoutedAgent):
+        @message_handler
+        async def on_step(self, message: Step, ctx: MessageContext) -> None:
+            await self.send_message(Step(names=["nested"], fails=[]), AgentId("diary", "d"))
+
+    entered = asyncio.Event()
+    async with RedisRuntime(redis_url, namespace=namespace) as runtime:
+        await Impatient.register(runtime, "diary", Impatient)
+        await Back.register(runtime, "back", lambda: Back("calls back"))
+        await runtime.send_message(Step(names=["outer"], fails=[]), AgentId("diary", "d"))
+        assert await runtime.agent_save_state(AgentId("diary", "d")) == {"lines": ["outer", "gave up"]}

@@ -77,6 +77,22 @@ async def test_a_call_that_is_made_again_tells_what_nested_turns_left_during_the
     assert (again.status, again.savepoints) == ("SENT", 1)
 
 
+async def test_an_answer_to_the_request_of_an_earlier_attempt_is_heard_by_nobody(world: World) -> None:
+    turn = await world.turn()
+    first = (await world.call(turn)).entry_id
+    await world.scripts.end_call(
+        world.b, turn_id="T.0.0", why="cancel", entry_id=first, caller=turn, k="0.0", failure=b"given up"
+    )
+    await world.scripts.retry(turn, attempt="w1.1", forget=("0.0",))
+    await world.scripts.begin(turn)
+    second = (await world.call(turn)).entry_id
+    assert second != first
+    await answer(world, turn, "0.0", b"cancelled")  # the first request lies before the second
+    assert (await world.call(turn)).status == "PENDING"
+    await answer(world, turn, "0.0", b"good")
+    assert (await world.call(turn)).reply == b"good"
+
+
 async def with_savepoints(world: World, *places: str) -> Any:
     """A turn that has left these savepoints, of states "state 0", "state 1", …, and failed calls 0.0 and 1.0."""
     turn = await world.turn()

@@ -45,7 +45,7 @@ local version = ARGV[17] ~= '' and (field(KEYS[11], 'v') or '0') or ''
 if version ~= ARGV[17] then return refuse({'STALE_REGISTRY', version}) end
 if mode == 'root' and v == '0' then expect(KEYS[8], 'set') end
 expect(KEYS[5], 'hash')
-local open, replies = open_call(ARGV[9], KEYS[9], ARGV[10])
+local open, replies = open_call(ARGV[9], KEYS[9], ARGV[10], ARGV[3])
 for i = 1, n_out do
   local key, a = 10 + 2 * i, 18 + n_left + 4 * i
   if not is_effect(ARGV[a]) then

@@ -46,7 +46,7 @@ if not bare then
   if mode == 'root' then expect(KEYS[11], 'set') end
   attempts = attempts_of(KEYS[5], turn) + failures_of(KEYS[6]) + tonumber(ARGV[16])
 end
-local open, replies = open_call(ARGV[7], KEYS[9], ARGV[8])
+local open, replies = open_call(ARGV[7], KEYS[9], ARGV[8], ARGV[3])
 local left = {}
 for i = 1, n_left do left[i] = ARGV[19 + i] end
 if bad then return refuse() end

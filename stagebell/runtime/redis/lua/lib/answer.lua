@@ -7,10 +7,15 @@ local function to_stream(key, call, payload)
   keep(key, REPLIES_MS)
 end
 
--- open_call(mode, key, k): the caller's entry for this call ('S…' open, 'F…' left open by a turn that ended,
--- false: nobody waits) and its count of replies; checks the key for both ways of replying
-local function open_call(mode, key, k)
-  if mode == 'journal' then return field(key, k), count(key, '#r') end
+-- open_call(mode, key, k, id): the caller's entry for this call ('S…' open, 'F…' left open by a turn that ended,
+-- false: nobody waits) and its count of replies; checks the key for both ways of replying. With the id of a request
+-- nobody waits when another one is open: an attempt that was made again has made its call again, too
+local function open_call(mode, key, k, id)
+  if mode == 'journal' then
+    local open = field(key, k)
+    local other = id and open and string.sub(open, 1, 1) == 'S' and string.match(open, '^[^ ]*', 10) ~= id
+    return not other and open, count(key, '#r')
+  end
   if mode == 'stream' then expect(key, 'stream') end
   return false, 0
 end
