@@ -10,7 +10,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Final, Generic, Literal, TypedDict, TypeVar, Unpack, overload
 
 from autogen_core import AgentRuntime, AgentType, FunctionCall, MessageContext, RoutedAgent, message_handler
 from autogen_core.models import FunctionExecutionResult
@@ -37,6 +37,8 @@ from stagebell.tools.toolset import AnyTool, Toolset
 logger = logging.getLogger("stagebell")
 
 DepsT = TypeVar("DepsT")
+
+_NO_ID: Final = "-"  # of a call that came without one, as those of some models do
 
 _EXCEPTIONS: dict[ErrorCode, type[ToolException]] = {
     ErrorCode.UNKNOWN_TOOL: ToolNotFoundException,
@@ -161,7 +163,7 @@ class ToolAgent(RoutedAgent, Generic[DepsT]):
             InvalidToolArgumentsException: the arguments are no JSON object, or not what the tool takes.
             ToolExecutionException: the call was refused, or the tool failed; `code` says how.
         """
-        call = ToolCall.model_construct(id=message.id, name=message.name, arguments=message.arguments)
+        call = ToolCall.model_construct(id=message.id or _NO_ID, name=message.name, arguments=message.arguments)
         result = await self._run(call, ctx.message_id, ctx)
         if isinstance(result, NeedsApproval):
             await self._ask(result)
@@ -236,13 +238,17 @@ class _Asked(BaseModel):
 def as_exception(result: ToolResult) -> ToolException:
     """The exception of AutoGen's that stands for a call without a value; its text is what happened."""
     cls = _EXCEPTIONS.get(result.code or ErrorCode.FATAL, ToolExecutionException)
-    error = cls(call_id=result.call_id, content=result.text, name=result.tool_name)
+    error = cls(call_id=_id_of(result), content=result.text, name=result.tool_name)
     error.args = (result.text,)  # AutoGen leaves them empty, and with them the text that models are told
     error.__dict__["code"] = str(result.code)
     return error
 
 
+def _id_of(result: ToolResult) -> str:
+    return "" if result.call_id == _NO_ID else result.call_id
+
+
 def _reply(result: ToolResult) -> FunctionExecutionResult:
     return FunctionExecutionResult(
-        content=result.text, call_id=result.call_id, is_error=result.is_error, name=result.tool_name
+        content=result.text, call_id=_id_of(result), is_error=result.is_error, name=result.tool_name
     )

@@ -346,6 +346,13 @@ async def test_a_person_sees_what_would_run(runtime: Any, start: Any) -> None:
     assert (await waiting).content == "aa"
 
 
+async def test_a_call_without_an_id_is_a_call(asking: Any) -> None:
+    waiting = asyncio.create_task(send(asking, call("repeat", id="", text="a")))
+    (pending,) = await eventually(Approvals(asking).list, 10)
+    await Approvals(asking).approve(pending.request.id)
+    assert await waiting == FunctionExecutionResult(content="a", call_id="", is_error=False, name="repeat")
+
+
 async def test_a_person_changes_the_arguments(asking: Any) -> None:
     waiting, id = await asked(asking)
     await Approvals(asking).edit(id, {"text": "b"})
