@@ -34,7 +34,7 @@ class Client:
 
     async def open(self) -> None:
         """Connect."""
-        publisher = Publisher(URL, namespace=NAMESPACE)
+        publisher = Publisher(URL, namespace=NAMESPACE, inbox_limit=self._world.plan.room)
         await publisher.open()
         publisher.register(str)
         self.publisher = publisher

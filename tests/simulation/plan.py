@@ -34,6 +34,8 @@ class Plan:
     weather: Weather
     rollback: bool
     news: bool
+    room: int
+    """So many messages an inbox takes from outside."""
     roots: list[Root] = field(default_factory=list[Root])
 
 
@@ -61,6 +63,7 @@ def make_plan(chance: random.Random) -> Plan:
         ),
         rollback=rollback,
         news=not rollback and chance.random() < 0.5,
+        room=pick([10_000, 10_000, 2, 1]),
     )
     plan.roots = make_roots(
         chance, news=plan.news, timers=chance.random() < 0.4, limits=chance.random() < 0.4, lossy=rollback

@@ -93,7 +93,8 @@ class Schedule:
     async def _work(self, process: Process) -> None:
         while True:
             try:
-                runtime = await make_worker(self.network, lease=self.plan.lease, partitions=self.plan.partitions)
+                plan = self.plan
+                runtime = await make_worker(self.network, lease=plan.lease, partitions=plan.partitions, room=plan.room)
             except Exception as error:  # its supervisor starts it again
                 self.note(f"{process} did not start: {error!r}")
                 await asyncio.sleep(0.3)

@@ -130,13 +130,14 @@ def runtime_class(network: Network) -> type[SimulatedRuntime]:
     return type("Runtime", (SimulatedRuntime,), {"_keeper": keeper})
 
 
-async def make_worker(network: Network, *, lease: float, partitions: int) -> RedisRuntime:
+async def make_worker(network: Network, *, lease: float, partitions: int, room: int) -> RedisRuntime:
     """A runtime that hosts the agents of the simulation."""
     runtime = runtime_class(network)(
         URL,
         namespace=NAMESPACE,
         lease=lease,
         partitions=partitions,
+        inbox_limit=room,
         undeliverable_after=60.0,
         stop_grace=0.5,
         clock=VirtualClock(network.loop),
