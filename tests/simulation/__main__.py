@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import os
 import sys
 import time
 from collections.abc import Iterable
 
 from tests.simulation.campaign import HISTORIES, Result, keep, kept_seeds, run_seeds, store_of
 from tests.simulation.mutations import MUTATIONS, sources
+from tests.simulation.plan import LIMITS
 from tests.support.servers import Kind, available_kinds
 
 
 def main() -> int:
     """The command."""
     arguments = _arguments()
+    if arguments.limits:
+        os.environ[LIMITS] = "1"
     kinds: list[Kind] = available_kinds() if arguments.server == "both" else [arguments.server]
     base = arguments.seed if arguments.seed is not None else int(time.time()) * 1000
     failed = False
@@ -33,6 +37,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--server", choices=["redis", "valkey", "both"], default="both")
     parser.add_argument("--seconds", type=float, help="how long, for each server (default 30, without --schedules)")
     parser.add_argument("--schedules", type=int, help="how many schedules, for each server")
+    parser.add_argument("--limits", action="store_true", help="let calls be given up, and have deadlines (some fail)")
     parser.add_argument("--seed", type=int, help="the first seed (default: from the time)")
     parser.add_argument("--mutant", choices=sorted(MUTATIONS), help="break one check of one script: this must fail")
     return parser.parse_args()
