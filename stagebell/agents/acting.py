@@ -224,7 +224,7 @@ def _not_too_large(outcomes: Sequence[ToolResult | Waits]) -> list[ToolResult | 
     """The outcomes of a group; a result for which the conversation has no room gives way to an error that says so."""
     room, kept = _LARGEST, list[ToolResult | Waits]()
     for outcome in outcomes:
-        size = len(outcome.text) if isinstance(outcome, ToolResult) else 0
+        size = _size(outcome)
         if isinstance(outcome, ToolResult) and size > room:
             text = f"the tool ran, and its result has {size:,} characters, which is too much: let it return less"
             call = ToolCall(id=outcome.call_id, name=outcome.tool_name)
@@ -233,6 +233,14 @@ def _not_too_large(outcomes: Sequence[ToolResult | Waits]) -> list[ToolResult | 
             room -= size
         kept.append(outcome)
     return kept
+
+
+def _size(outcome: ToolResult | Waits) -> int:
+    """How many characters the model will read; of what is short in any case, 0."""
+    value = outcome.value if isinstance(outcome, ToolResult) else None
+    if isinstance(value, str):
+        return len(value)
+    return len(outcome.text) if isinstance(outcome, ToolResult) and isinstance(value, dict | list) else 0
 
 
 async def tell(runtime: Any, message: BaseModel, to: AgentId) -> None:

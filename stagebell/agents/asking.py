@@ -102,7 +102,8 @@ class Asking(Generic[Deps, Output]):
             asyncio.CancelledError: the turn was cancelled.
         """
         try:
-            await self.executor.tools.ready()
+            if not self.executor.tools.is_ready:
+                await self.executor.tools.ready()
             request = await self.request(context)
         except Exception as error:
             return ModelFailed(f"the request could not be made: {_said(error)}", now(), final=True)
