@@ -52,6 +52,8 @@ _FIRST_PAUSE: Final = 0.2  # seconds before a request that failed is made again;
 _LONGEST_PAUSE: Final = 10.0
 _STEPS_BETWEEN_YIELDS: Final = 16
 
+_handlers: dict[type, Any] = {}
+
 
 class LoopActor(RoutedAgent):
     """Base of agents that run tasks.
@@ -73,6 +75,14 @@ class LoopActor(RoutedAgent):
         self._bytes = 0  # of the entries that were written
         self._told: int | None = None  # the change after which this instance told itself to go on
         self._begun: int | None = None  # the one after which it began to do what is due
+
+    @classmethod
+    def _discover_handlers(cls) -> Any:
+        """The handlers of the class; AutoGen looks for them anew for each agent."""
+        found = _handlers.get(cls)
+        if found is None:
+            found = _handlers[cls] = super()._discover_handlers()
+        return found
 
     # -- what a kind of agent adds
 

@@ -210,7 +210,10 @@ class Executor(Generic[DepsT]):
             life.stop.check()
             try:
                 acting = act(life)
-                ended = await acting if isinstance(acting, Coroutine) else acting
+                if acting is None or isinstance(acting, ToolResult | NeedsApproval):
+                    ended = acting
+                else:
+                    ended = await acting
             except Exception as error:
                 if step in (Step.INTENT, Step.RECORD):
                     raise  # the turn is not ours any more, or the store is away

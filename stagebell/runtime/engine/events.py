@@ -31,10 +31,10 @@ def pick_tracer(provider: TracerProvider | None) -> Tracer | None:
     A provider of the application's own is used when it was set globally; AutoGen's switch
     AUTOGEN_DISABLE_RUNTIME_TRACING=true is honoured.
     """
-    if os.environ.get("AUTOGEN_DISABLE_RUNTIME_TRACING") == "true":
-        return None
     chosen = provider or trace.get_tracer_provider()
     if isinstance(chosen, trace.ProxyTracerProvider | trace.NoOpTracerProvider):
+        return None
+    if os.environ.get("AUTOGEN_DISABLE_RUNTIME_TRACING") == "true":
         return None
     return chosen.get_tracer("stagebell")
 
