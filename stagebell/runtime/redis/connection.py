@@ -20,29 +20,16 @@ import asyncio
 import math
 import random
 from collections import deque
-from collections.abc import Callable
-from typing import Any, Protocol, TypeVar, cast
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
 
 import hiredis
 
 from stagebell.errors import ServerRefused, ServerUnavailable
 from stagebell.runtime.redis.address import Address
+from stagebell.runtime.redis.joint import Arg, Joint, Parse, Request, Sink, settle
 
-Arg = str | bytes | int
-Parse = Callable[[Any], Any]
-
-
-class Sink(Protocol):
-    """Takes a reply; a future is one."""
-
-    def done(self) -> bool: ...
-
-    def set_result(self, result: Any, /) -> None: ...
-
-    def set_exception(self, exception: BaseException, /) -> None: ...
-
-
-Pending = tuple[Sink, Parse | None, tuple[Arg, ...]]
+Pending = tuple[Sink, Parse | None, Sequence[Arg]]
 
 SinkT = TypeVar("SinkT", bound=Sink)
 
@@ -78,7 +65,7 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._reader = hiredis.Reader(replyError=ServerRefused, notEnoughData=MORE)
-        self._out: list[bytes] = []
+        self._out: list[bytes | Joint] = []
         self._pending: deque[Pending] = deque()
         self._patience: dict[Sink, float] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -210,23 +197,38 @@ class Connection(asyncio.Protocol):
         self._patience[sink] = patience or math.inf
         self._submit(sink, None, args)
 
+    def execute_jointly(self, sha: str, request: Request) -> None:
+        """Let a script run, together with the requests to it that came right before (see `joint`)."""
+        if self._lost is not None:
+            self._fail(request.sink)
+            return
+        last = self._out[-1] if self._out else None
+        if type(last) is not Joint or last.sha != sha or len(last.requests) >= AT_ONCE:
+            last = Joint(sha)
+            self._append(last, last, None, last.command)
+        last.requests.append(request)
+        if len(last.requests) >= AT_ONCE:
+            self._flush()
+
     def _submit(self, future: SinkT, parse: Parse | None, args: tuple[Arg, ...]) -> SinkT:
         if self._lost is not None:
             self._fail(future)
             return future
-        out = self._out
-        if not out:
-            self._loop.call_soon(self._flush)
-        out.append(_pack(args))
-        self._pending.append((future, parse, args))
-        if len(out) >= AT_ONCE:
+        self._append(_pack(args), future, parse, args)
+        if len(self._out) >= AT_ONCE:
             self._flush()
         return future
+
+    def _append(self, command: bytes | Joint, sink: Sink, parse: Parse | None, args: Sequence[Arg]) -> None:
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        self._out.append(command)
+        self._pending.append((sink, parse, args))
 
     def _flush(self) -> None:
         if self._transport is None or self._lost is not None or not self._out or self._held:
             return
-        self._transport.write(b"".join(self._out))
+        self._transport.write(b"".join([_pack(each.close()) if type(each) is Joint else each for each in self._out]))
         self._out.clear()
         if self._timer is None:
             self._watch()
@@ -276,23 +278,15 @@ class Connection(asyncio.Protocol):
                     if parse is None:
                         future.set_result(reply)
                     else:
-                        self._resolve(future, parse, reply)
+                        settle(future, parse, reply)
         except (hiredis.ProtocolError, IndexError) as error:
             self._end(f"the server at {self.address} sent what no command asked for: {error}")
 
-    def _resolve(self, future: Sink, parse: Parse, reply: Any) -> None:
-        try:
-            result = parse(reply)
-        except Exception as error:
-            future.set_exception(error)
-        else:
-            future.set_result(result)
-
-    def _refused(self, future: Sink, parse: Parse | None, args: tuple[Arg, ...], error: ServerRefused) -> None:
+    def _refused(self, future: Sink, parse: Parse | None, args: Sequence[Arg], error: ServerRefused) -> None:
         if future.done():
             return
         if error.code == "NOSCRIPT" and self.on_noscript is not None:
-            self._submit(future, parse, self.on_noscript(args))
+            self._submit(future, parse, self.on_noscript(tuple(args)))
         else:
             future.set_exception(error)
 

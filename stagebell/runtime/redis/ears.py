@@ -41,6 +41,16 @@ class Stream:
         self.spoilt = False  # its key has another type
 
 
+def told(flat: list[bytes]) -> list[dict[bytes, bytes]]:
+    """The messages in an entry, from its names and values in turn: each begins with a field k."""
+    names, values = flat[::2], flat[1::2]
+    starts = [place for place, name in enumerate(names) if name == b"k"]
+    if len(starts) < 2:
+        return [dict(zip(names, values, strict=True))]
+    ends = [*starts[1:], len(names)]
+    return [dict(zip(names[a:b], values[a:b], strict=True)) for a, b in zip(starts, ends, strict=True)]
+
+
 class Ears:
     """Reads streams until closed."""
 
@@ -188,11 +198,13 @@ class Ears:
 
     def _hear_all(self, stream: Stream, entries: list[Any]) -> None:
         for id, flat in entries:
-            try:
-                stream.hear(id.decode(), dict(zip(flat[::2], flat[1::2], strict=True)))
-            except Exception:  # one entry that cannot be understood must not make this process deaf
-                logger.exception("an entry of %s could not be understood", stream.key)
-            stream.untrimmed += _ENTRY_BYTES + len(flat[-1]) if stream.trim else 0
+            for fields in told(flat):
+                try:
+                    stream.hear(id.decode(), fields)
+                except Exception:  # one message that cannot be understood must not make this process deaf
+                    logger.exception("an entry of %s could not be understood", stream.key)
+            if stream.trim:
+                stream.untrimmed += _ENTRY_BYTES + sum(map(len, flat))
 
     def _trim(self, stream: Stream) -> None:
         """Remove what was read: when it has become much, or when there is time."""

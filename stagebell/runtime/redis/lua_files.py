@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 _INCLUDE = re.compile(r"^--@include (\w+)\n", re.MULTILINE)
+_EACH = "--@each\n"
 _LUA = files("stagebell.runtime.redis") / "lua"
 
 NAMES = (
@@ -48,19 +49,28 @@ NAMES = (
 class Script:
     """One script; with a synchronous client: `client.script_load(s.source)`, `client.evalsha(s.sha, n, …)`.
 
-    `text` is the file as it stands, `source` what the server gets, `sha` how EVALSHA calls it.
+    `text` is the file as it stands, `source` what the server gets, `sha` how EVALSHA calls it. A script that is `joint`
+    takes several requests with one command, see `lua/lib/each.lua`.
     """
 
     name: str
     text: str
     source: str
     sha: str
+    joint: bool
 
 
 def _read(name: str) -> Script:
     text = (_LUA / f"{name}.lua").read_text("utf-8")
-    source = _INCLUDE.sub(lambda m: (_LUA / "lib" / f"{m[1]}.lua").read_text("utf-8"), text)
-    return Script(name, text, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
+    source = _INCLUDE.sub(lambda m: _library(m[1]), text)
+    head, joint, body = source.partition(_EACH)
+    if joint:
+        source = head + _library("each").replace("--@body\n", body)
+    return Script(name, text, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest(), bool(joint))
+
+
+def _library(name: str) -> str:
+    return (_LUA / "lib" / f"{name}.lua").read_text("utf-8")
 
 
 SCRIPTS: dict[str, Script] = {name: _read(name) for name in NAMES}

@@ -4,7 +4,7 @@ What holds at all times
     - `last` is the highest entry id that was read; every entry up to it is in `pending`, is held back (`holding`), was
       consumed, or came back from the dead (see `audit`).
     - Messages are handed on in the order of the inbox. A bell that carries a message is used only when nothing before
-      it is missing, which its `q` (the entry before it) tells; else the inbox is read.
+      it is missing, which the entry before it tells, that it names; else the inbox is read.
     - At most `credit` messages are in memory; the rest is read when half of them are done. What must not wait for that
       is read early (`lookahead`), and passed over when its place in the inbox comes.
     - Messages of an agent whose turn goes on at a former owner (`held`) wait here unread: nothing of them could be
@@ -143,7 +143,7 @@ class Partition:
     # -- messages come in
 
     def heard(self, entry_id: str, before: str, turn_id: str, agent: str, envelope: bytes | None) -> None:
-        """A bell rang for an entry of this partition."""
+        """A bell rang for an entry of this partition, which came after the entry `before` ("-": none)."""
         if not self.owned or self.draining or entry_id in self.pending:
             return
         if self._reading or self._more:
@@ -152,7 +152,7 @@ class Partition:
         id = parse_entry_id(entry_id)
         if id <= self.last:
             return
-        missed = bool(before) and parse_entry_id(before) > self.last
+        missed = before != "-" and parse_entry_id(before) > self.last
         if missed or envelope is None or self.full or id <= self._told:
             self._read_later(envelope)
             return

@@ -11,7 +11,7 @@ from autogen_core import AgentId
 
 from stagebell.messages.codec import unpack
 from stagebell.messages.envelope import Envelope
-from stagebell.runtime.redis.ears import Fields, Stream
+from stagebell.runtime.redis.ears import Fields, Stream, told
 from stagebell.runtime.redis.keys import LeasedKeys
 from stagebell.runtime.redis.requests import ReplyTo
 
@@ -87,7 +87,8 @@ class Replies:
     def hear(self, entries: list[Any]) -> None:
         """Replies that were read from the stream otherwise than by listening."""
         for id, flat in entries:
-            self._hear(id.decode(), dict(zip(flat[::2], flat[1::2], strict=True)))
+            for fields in told(flat):
+                self._hear(id.decode(), fields)
 
     def _hear(self, id: str, fields: Fields) -> None:
         field = fields[b"j"].decode()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self, cast
 
-from stagebell.runtime.redis.connection import Arg, Connection, Parse, Sink
+from stagebell.runtime.redis.connection import Connection
+from stagebell.runtime.redis.joint import Arg, Parse, Request, Sink
 from stagebell.runtime.redis.keys import NamespaceKeys
 from stagebell.runtime.redis.lua_files import SCRIPTS, SOURCES
 
@@ -35,6 +36,17 @@ class ScriptCalls:
             self._connection.execute_into(self._sink, parse, *args)
             return _NOBODY
         return self._connection.execute_parsed(parse, *args)
+
+    def run_jointly(
+        self, name: str, parse: Parse, keys: Sequence[Arg], arguments: Sequence[Arg]
+    ) -> asyncio.Future[Any]:
+        """As `run`, of a script that takes several requests at once: together with those that leave with this one."""
+        if self._sink is not None:
+            self._connection.execute_jointly(SHA[name], Request(self._sink, parse, keys, arguments))
+            return _NOBODY
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._connection.execute_jointly(SHA[name], Request(answer, parse, keys, arguments))
+        return answer
 
     async def load(self) -> None:
         """Give the server all scripts; once after each opening of a connection.

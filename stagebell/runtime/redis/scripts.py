@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from stagebell.runtime.redis import results
-from stagebell.runtime.redis.connection import Arg
+from stagebell.runtime.redis.joint import Arg
 from stagebell.runtime.redis.keys import LeasedKeys
 from stagebell.runtime.redis.requests import Delivery, ReplyTo, Turn
 from stagebell.runtime.redis.results import (
@@ -126,7 +126,7 @@ class Scripts(TurnScripts, TimerScripts):
             names += (keys.inbox, keys.marker(turn_id), keys.own)
             values += (keys.tag, turn_id, agent, envelope)
         names += after
-        return self.run(results.read_send, "EVALSHA", SHA["send"], len(names), *names, *values)
+        return self.run_jointly("send", results.read_send, names, values)
 
     def read(self, inbox: str, start: str, count: int) -> asyncio.Future[list[InboxEntry]]:
         """Up to `count` entries of an inbox, from `start` on ("-": from the first; "(id": after that one)."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from stagebell.runtime.redis import results
-from stagebell.runtime.redis.connection import Arg
+from stagebell.runtime.redis.joint import Arg
 from stagebell.runtime.redis.effects import Effect
 from stagebell.runtime.redis.requests import NO_REPLY, NOTHING_OPEN, Delivery, LeftOpen, Nested, ReplyTo, Turn
 from stagebell.runtime.redis.results import CallReply, EndReply, OpenRecord, RecordReply, RetryReply
@@ -155,7 +155,7 @@ class TurnScripts(ScriptCalls):
         for dest, output_id, agent, envelope in outputs:
             names += (dest.inbox, dest.own)
             values += (dest.tag, output_id, agent, envelope)
-        return self.run(results.read_end, "EVALSHA", SHA["commit"], len(names), *names, *values)
+        return self.run_jointly("commit", results.read_end, names, values)
 
     def fail(
         self,

@@ -167,15 +167,10 @@ class Receiver:
         """The bell rang."""
         match fields[b"k"]:
             case b"in":
-                partition = self._services.partitions.get(fields[b"p"].decode())
+                tag, entry_id, before, turn_id, agent = fields[b"h"].decode().split(" ", 4)
+                partition = self._services.partitions.get(tag)
                 if isinstance(partition, Partition):
-                    partition.heard(
-                        fields[b"i"].decode(),
-                        fields[b"q"].decode(),
-                        fields[b"m"].decode(),
-                        fields[b"a"].decode(),
-                        fields.get(b"e"),
-                    )
+                    partition.heard(entry_id, before, turn_id, agent, fields.get(b"e"))
             case b"end":
                 self._hear_end(fields)
             case b"rep":

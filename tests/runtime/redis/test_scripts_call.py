@@ -61,8 +61,8 @@ async def test_a_call_is_sent_once(world: World) -> None:
 async def test_a_call_rings_the_owner_of_the_callee(world: World) -> None:
     await world.own(world.b, worker="w2")
     sent = await world.call(await world.turn())
-    entry = {"k": "in", "p": world.b.tag, "i": sent.entry_id, "q": "", "m": "T.0.0"}
-    assert world.bells("w2") == [entry | {"a": "b/1", "e": "request"}]
+    header = f"{world.b.tag} {sent.entry_id} - T.0.0 b/1"
+    assert world.bells("w2") == [{"k": "in", "h": header, "e": "request"}]
 
 
 async def test_a_reply_is_kept_in_the_journal_and_rings_the_caller(world: World) -> None:

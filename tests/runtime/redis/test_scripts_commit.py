@@ -46,7 +46,7 @@ async def test_a_commit_does_all_at_once(world: World) -> None:
     assert [f for _, f in world.entries(stream)] == [{"k": "rep", "j": "call-1", "e": "answer"}]
     assert [f for _, f in world.entries(world.b.inbox)] == [{"m": "T.0o", "a": "b/1", "e": "out-0"}]
     assert [f for _, f in world.entries(world.a.inbox)] == [{"m": "T.1o", "a": "a/2", "e": "out-1"}]
-    assert world.bells()[-1]["m"] == "T.1o"
+    assert world.bells()[-1]["h"].split()[3] == "T.1o"
 
 
 async def test_an_unchanged_state_counts_a_version_all_the_same(world: World) -> None:
@@ -115,9 +115,9 @@ async def test_malformed_arguments_are_refused_before_any_write(world: World, ca
             command.pop(3)
             command[2] -= 1
         elif case == "mode":
-            command[first + 4] = "other"
+            command[first + 6] = "other"  # after the numbers of keys and arguments
         else:
-            command[first + 5] = ""
+            command[first + 7] = ""
         return tuple(command)
 
     world.connection.on_noscript = broken

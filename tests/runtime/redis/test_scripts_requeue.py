@@ -29,7 +29,7 @@ async def test_a_letter_becomes_a_message_and_rings_the_owner(world: World) -> N
     assert world.entries(world.a.inbox) == [(reply.entry_id, {"m": "T2", "a": "a/1", "e": "hello"})]
     assert world.entries(world.a.dlq) == []
     bell = world.bells()[-1]
-    assert (bell["k"], bell["i"], bell["m"]) == ("in", reply.entry_id, "T2")
+    assert (bell["k"], *bell["h"].split()[1:4]) == ("in", reply.entry_id, "-", "T2")
 
 
 async def test_a_repeated_request_is_one_message(world: World) -> None:

@@ -112,8 +112,8 @@ async def test_each_arrival_rings_the_owner_and_names_the_entry_before(world: Wo
     first = await world.arrive("T1")
     second = await world.arrive("T2", "a/ü 2", b"zwei")
     assert world.bells() == [
-        {"k": "in", "p": world.a.tag, "i": first, "q": "", "m": "T1", "a": "a/1", "e": "hello"},
-        {"k": "in", "p": world.a.tag, "i": second, "q": first, "m": "T2", "a": "a/ü 2", "e": "zwei"},
+        {"k": "in", "h": f"{world.a.tag} {first} - T1 a/1", "e": "hello"},
+        {"k": "in", "h": f"{world.a.tag} {second} {first} T2 a/ü 2", "e": "zwei"},
     ]
 
 
@@ -153,8 +153,8 @@ async def test_wrong_numbers_of_arguments_are_refused(world: World) -> None:
     sha = await world.connection.execute("SCRIPT", "LOAD", SCRIPTS["send"].source)
     with world.untouched():
         args: list[str | bytes | int] = [world.shared.reg, world.a.inbox, world.a.marker("T"), world.a.own]
-        reply = await world.connection.execute("EVALSHA", sha, 4, *args, "", 1000, 0, "head", "tag", "T")
-    assert reply == [b"BADARGS"]
+        reply = await world.connection.execute("EVALSHA", sha, 4, *args, 4, 6, "", 1000, 0, "head", "tag", "T")
+    assert reply == [[b"BADARGS"]]
 
 
 @pytest.mark.parametrize("kind", available_kinds())

@@ -25,6 +25,7 @@
 --@include timers
 --@include effects
 --@include savepoint
+--@each
 local mode, turn, n_left = ARGV[5], ARGV[4], tonumber(ARGV[20])
 local n_out = n_left and tonumber(ARGV[21 + n_left])
 local modes = {root = ARGV[6] ~= '', plain = true, nested = true}
@@ -37,14 +38,15 @@ local v = mode == 'plain' and '0' or field(KEYS[4], 'v') or '0'
 if not entry(KEYS[3], ARGV[3], turn) then return refuse({'DUP', v}) end
 if mode ~= 'plain' and ARGV[6] ~= '' and v ~= ARGV[6] then return refuse({'STALE', v}) end
 local parent = mode == 'nested' and count(KEYS[8], '#n') or 0
-local own = count(KEYS[7], '#n')
+local kept = redis.call('EXISTS', KEYS[6], KEYS[7]) > 0 -- most turns have neither a journal nor savepoints
+local own = kept and count(KEYS[7], '#n') or 0
 if own > 0 and ARGV[15] == '-1' then return refuse({'UNSEEN', v}) end
-if count(KEYS[6], '#r') < tonumber(ARGV[14]) or own < tonumber(ARGV[15])
+if (kept and count(KEYS[6], '#r') or 0) < tonumber(ARGV[14]) or own < tonumber(ARGV[15])
   or parent < tonumber(ARGV[16]) then return refuse({'STALE', v}) end
-local version = ARGV[17] ~= '' and (field(KEYS[11], 'v') or '0') or ''
+local version = ARGV[17] ~= '' and version_of(KEYS[11]) or ''
 if version ~= ARGV[17] then return refuse({'STALE_REGISTRY', version}) end
 if mode == 'root' and v == '0' then expect(KEYS[8], 'set') end
-expect(KEYS[5], 'hash')
+local begun = field(KEYS[5], turn)
 local open, replies = open_call(ARGV[9], KEYS[9], ARGV[10], ARGV[3])
 for i = 1, n_out do
   local key, a = 10 + 2 * i, 18 + n_left + 4 * i
@@ -60,7 +62,7 @@ if bad then return refuse() end
 
 -- nothing has been written so far; nothing below can fail
 redis.call('XDEL', KEYS[3], ARGV[3])
-redis.call('HDEL', KEYS[5], turn)
+if begun then redis.call('HDEL', KEYS[5], turn) end
 if mode == 'root' then
   v = tostring(tonumber(v) + 1)
   if v == '1' then redis.call('SADD', KEYS[8], ARGV[2]) end
@@ -70,7 +72,7 @@ elseif mode == 'nested' then
   else redis.call('HSET', KEYS[8], '#n', parent + 1) end
 end
 if right == 'hold' then unhold(KEYS[1], KEYS[2], ARGV[2], turn, ARGV[18]) end
-forget(KEYS[6], KEYS[7], turn, left, ARGV[19])
+if kept then forget(KEYS[6], KEYS[7], turn, left, ARGV[19]) end
 answer(ARGV[9], KEYS[9], KEYS[10], ARGV[10], ARGV[12], ARGV[13], ARGV[11], ARGV[18], open, replies)
 for i = 1, n_out do
   local key, a = 10 + 2 * i, 18 + n_left + 4 * i

@@ -14,16 +14,18 @@
 -- else a sender that does not wait for answers could see the second taken when the first was refused.
 --@include checks
 --@include bell
+--@each
 local n = (#ARGV - 4) / 4
 local window, cap = ARGV[2], tonumber(ARGV[3])
 if (#KEYS ~= 1 + 3 * n and #KEYS ~= 1 + 4 * n) or not tonumber(window) or not cap then return {'BADARGS'} end
-local version = ARGV[1] ~= '' and (field(KEYS[1], 'v') or '0') or ''
+local version = ARGV[1] ~= '' and version_of(KEYS[1]) or ''
 if version ~= ARGV[1] then return refuse({'STALE_REGISTRY', version}) end
 
-local ids, more = {}, {}
+local ids, more, empty = {}, {}, {}
 for i = 1, n do
   local inbox, marker = KEYS[3 * i - 1], KEYS[3 * i]
-  expect(inbox, 'stream')
+  local waiting = length(inbox)
+  empty[inbox] = waiting == 0
   if window ~= '0' then
     local known = redis.pcall('GET', marker)
     if type(known) == 'table' then bad = bad or marker end
@@ -32,11 +34,11 @@ for i = 1, n do
   if bad then return refuse() end
   local after = KEYS[1 + 3 * n + i] or marker
   if after ~= marker and not ids[marker] and not ids[after] then
-    if not redis.pcall('GET', after) then return {'BUSY', i, redis.call('XLEN', inbox)} end
+    if not redis.pcall('GET', after) then return {'BUSY', i, waiting} end
   end
   if cap > 0 and not ids[marker] then
-    local length = redis.call('XLEN', inbox) + (more[inbox] or 0)
-    if length >= cap then return {'BUSY', i, length} end
+    waiting = waiting + (more[inbox] or 0)
+    if waiting >= cap then return {'BUSY', i, waiting} end
     more[inbox] = (more[inbox] or 0) + 1
   end
 end
@@ -47,7 +49,7 @@ for i = 1, n do
   local inbox, marker, own, a = KEYS[3 * i - 1], KEYS[3 * i], KEYS[3 * i + 1], 1 + 4 * i
   local id = ids[marker]
   if not id then
-    id = deliver(inbox, own, ARGV[4], ARGV[a], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3])
+    id = deliver(inbox, own, ARGV[4], ARGV[a], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3], empty[inbox])
     if window ~= '0' then
       redis.call('SET', marker, id, 'PX', window)
       ids[marker] = id

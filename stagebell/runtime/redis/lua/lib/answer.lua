@@ -1,10 +1,9 @@
 -- How the outcome of a call reaches the one who waits for it (needs bell).
-local REPLIES, REPLIES_MS, LEFT_OPEN_MS = 10000, 3600000, 86400000
+local LEFT_OPEN_MS = 86400000
 
 -- to_stream(key, call, payload): to a reader outside of turns
 local function to_stream(key, call, payload)
-  redis.pcall('XADD', key, 'MAXLEN', '~', REPLIES, '*', 'k', 'rep', 'j', call, 'e', payload)
-  keep(key, REPLIES_MS)
+  tell(key, {'k', 'rep', 'j', call, 'e', payload})
 end
 
 -- open_call(mode, key, k, id): the caller's entry for this call ('S…' open, 'F…' left open by a turn that ended,

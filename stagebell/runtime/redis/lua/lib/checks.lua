@@ -16,10 +16,27 @@ local function count(key, name)
   return n or 0
 end
 
--- expect(key, kind): the key must be absent or of this type
+-- expect(key, kind): the key must be absent or of this type; looked at once, since we write each as one type only
+local expected = {}
 local function expect(key, kind)
+  if expected[key] == kind then return end
   local t = redis.pcall('TYPE', key)
-  if t.ok ~= kind and t.ok ~= 'none' then bad = bad or key end
+  if t.ok ~= kind and t.ok ~= 'none' then bad = bad or key else expected[key] = kind end
+end
+
+-- length(stream): how many entries it has
+local function length(stream)
+  local n = redis.pcall('XLEN', stream)
+  if type(n) == 'table' then bad = bad or stream; return 0 end
+  return n
+end
+
+-- version_of(registry): the same for all requests of one command
+local versions = {}
+local function version_of(registry)
+  local version = versions[registry] or field(registry, 'v') or '0'
+  if not bad then versions[registry] = version end
+  return version
 end
 
 -- refuse(answer): the answer, or BADKEY when a wrong key has spoilt the check that led to it

@@ -1,0 +1,89 @@
+"""Requests to one script that leave as one command.
+
+They run one after the other, each as if it had come alone (see `lua/lib/each.lua`), and each gets its own part of the
+answer. A command costs the server as much as a small script; so do its bells, of which a command rings one.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from stagebell.errors import ServerRefused
+
+Arg = str | bytes | int
+Parse = Callable[[Any], Any]
+
+
+class Sink(Protocol):
+    """Takes a reply; a future is one."""
+
+    def done(self) -> bool: ...
+
+    def set_result(self, result: Any, /) -> None: ...
+
+    def set_exception(self, exception: BaseException, /) -> None: ...
+
+
+class Request(NamedTuple):
+    """What one of them asks, and who gets the answer."""
+
+    sink: Sink
+    parse: Parse
+    keys: Sequence[Arg]
+    arguments: Sequence[Arg]
+
+
+class Joint:
+    """Requests to the script `sha` that wait to leave together; a sink itself."""
+
+    __slots__ = ("command", "requests", "sha")
+
+    def __init__(self, sha: str) -> None:
+        self.sha = sha
+        self.requests: list[Request] = []
+        self.command: list[Arg] = []
+
+    def close(self) -> tuple[Arg, ...]:
+        """No more may join: the command."""
+        keys: list[Arg] = []
+        arguments: list[Arg] = []
+        for _, _, own_keys, own_arguments in self.requests:
+            keys += own_keys
+            arguments += (len(own_keys), len(own_arguments))
+            arguments += own_arguments
+        self.command += ("EVALSHA", self.sha, len(keys), *keys, *arguments)
+        return tuple(self.command)
+
+    def done(self) -> bool:
+        """Somebody waits for a part of the answer, as far as this knows."""
+        return False
+
+    def set_result(self, answers: Sequence[Any], /) -> None:
+        """Each takes its part."""
+        for (sink, parse, _, _), answer in zip(self.requests, answers, strict=True):
+            if not sink.done():
+                settle(sink, parse, answer)
+
+    def set_exception(self, error: BaseException, /) -> None:
+        """Each gets an error of its own: a shared one would collect the tracebacks of all."""
+        for sink, *_ in self.requests:
+            if not sink.done():
+                own = ServerRefused(str(error), code=error.code) if isinstance(error, ServerRefused) else None
+                sink.set_exception(own or type(error)(str(error)))
+                if isinstance(sink, Future):
+                    sink.exception()  # no warning for one that nobody awaits
+
+
+def settle(sink: Sink, parse: Parse, answer: Any) -> None:
+    """Read an answer and give it to the one who waits for it."""
+    if type(answer) is ServerRefused:
+        sink.set_exception(answer)
+        return
+    try:
+        result = parse(answer)
+    except Exception as error:
+        sink.set_exception(error)
+    else:
+        sink.set_result(result)
