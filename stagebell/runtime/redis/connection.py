@@ -228,7 +228,9 @@ class Connection(asyncio.Protocol):
     def _flush(self) -> None:
         if self._transport is None or self._lost is not None or not self._out or self._held:
             return
-        self._transport.write(b"".join([_pack(each.close()) if type(each) is Joint else each for each in self._out]))
+        self._transport.write(
+            b"".join([each if isinstance(each, bytes) else _pack(each.close()) for each in self._out])
+        )
         self._out.clear()
         if self._timer is None:
             self._watch()

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Sequence
 
 from stagebell.runtime.redis import results
-from stagebell.runtime.redis.joint import Arg
 from stagebell.runtime.redis.effects import Effect
+from stagebell.runtime.redis.joint import Arg
 from stagebell.runtime.redis.requests import NO_REPLY, NOTHING_OPEN, Delivery, LeftOpen, Nested, ReplyTo, Turn
 from stagebell.runtime.redis.results import CallReply, EndReply, OpenRecord, RecordReply, RetryReply
 from stagebell.runtime.redis.script_calls import SHA, ScriptCalls, as_is, version_arg
