@@ -18,6 +18,7 @@ from stagebell.errors import MalformedMessage, MessageTooLarge, UnknownVersion
 from stagebell.messages import fields as read
 from stagebell.messages.envelope import VERSION, Envelope, is_json
 from stagebell.messages.reasons import explain, shorten
+from stagebell.messages.usual import read_head
 
 _DATA = b',"data":'
 
@@ -82,7 +83,27 @@ def unpack(raw: bytes | str) -> Envelope:
         UnknownVersion: another major version wrote it.
         MalformedMessage: it is no envelope.
     """
-    fields, data = _split(raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else raw)
+    raw = raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else raw
+    at = raw.find(_DATA)
+    if at > 0 and raw.endswith(b"}"):
+        envelope = read_head(raw[:at] + b"}")
+        if envelope is not None and _is_value(data := raw[at + len(_DATA) : -1]):
+            envelope.data = data
+            return envelope
+    return _unpack_carefully(raw)
+
+
+def _is_value(data: bytes) -> bool:
+    try:
+        from_json(data)
+    except ValueError:
+        return False
+    return True
+
+
+def _unpack_carefully(raw: bytes) -> Envelope:
+    """Field by field."""
+    fields, data = _split(raw)
     _check_version(fields.get("v"))
     fields = read.check_types(fields)
     envelope = Envelope(

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from stagebell.errors import MalformedMessage, MessageError, MessageTooLarge, UnknownVersion
 from stagebell.messages import codec
 from stagebell.messages.envelope import Envelope, Kind, is_json, timestamp
+from stagebell.messages.usual import read_head
 
 pytestmark = pytest.mark.unit
 
@@ -208,6 +209,24 @@ def test_a_damaged_envelope_raises_nothing_but_message_errors(
 @given(st.dictionaries(st.sampled_from([*_MINIMAL, "from", "topic", "chain", "deadline", "data_base64"]), _json))
 def test_fields_of_any_shape_raise_nothing_but_message_errors(changes: dict[str, object]) -> None:
     _unpack_or_refuse(json.dumps(_MINIMAL | changes).encode())
+
+
+@given(
+    st.fixed_dictionaries({}, optional={name: _json | st.just(value) for name, value in _MINIMAL.items()})
+    | envelopes().map(codec.pack).map(lambda raw: {**json.loads(raw), "data": 1}),
+    st.dictionaries(
+        st.sampled_from([*_MINIMAL, "from", "topic", "chain", "deadline", "hops", "time"]), _json, max_size=1
+    ),
+)
+def test_what_is_read_in_one_step_is_read_field_by_field_as_well(
+    fields: dict[str, object], changes: dict[str, object]
+) -> None:
+    head = {name: value for name, value in {**fields, **changes}.items() if name != "data"}
+    raw = json.dumps(head).encode()
+    quick = read_head(raw)
+    if quick is not None:
+        quick.data = b"1"
+        assert quick == codec.unpack(json.dumps({"data": 1, **head}).encode())  # where the data is not the last
 
 
 @given(st.text())

@@ -127,7 +127,7 @@ _PROGRESS = {
     "commit-no-version": Mutation(
         "commit", "if mode ~= 'plain' and ARGV[6] ~= '' and v ~= ARGV[6] then return refuse({'STALE', v}) end", ""
     ),
-    "commit-no-replies": Mutation("commit", "count(KEYS[6], '#r') < tonumber(ARGV[14])", "false"),
+    "commit-no-replies": Mutation("commit", "(kept and count(KEYS[6], '#r') or 0) < tonumber(ARGV[14])", "false"),
     "commit-no-savepoints": Mutation(
         "commit",
         "own < tonumber(ARGV[15])",
@@ -165,6 +165,19 @@ _PROGRESS = {
     "attempts-not-counted": Mutation("begin", "redis.call('HSET', KEYS[3]", "redis.call('HGET', KEYS[3]"),
     "attempt-not-ended": Mutation("commit", "redis.call('HDEL', KEYS[5], turn)", ""),
     "attempt-not-ended-by-failure": Mutation("fail", "redis.pcall('HDEL', KEYS[5], turn)", ""),
+}
+
+_JOINT = {
+    "commit-overlooks-journals": Mutation("commit", "redis.call('EXISTS', KEYS[6], KEYS[7]) > 0", "false"),
+    "one-spoils-the-next": Mutation(
+        EVERY, "  bad = false\n", "", "test_joint.py::test_a_spoilt_key_is_named_to_the_one_whose_it_is"
+    ),
+    "an-error-ends-all": Mutation(
+        EVERY,
+        "pcall(one, ",
+        "true, one(",
+        "test_joint.py::test_an_error_in_one_is_the_outcome_of_that_one",
+    ),
 }
 
 _REGISTRY = {
@@ -374,6 +387,7 @@ MUTATIONS: dict[str, Mutation] = {
     **_FENCE,
     **_INPUT,
     **_PROGRESS,
+    **_JOINT,
     **_REGISTRY,
     **_JOURNAL,
     **_RECORDS,
