@@ -26,6 +26,7 @@ logger = logging.getLogger("stagebell")
 Change = tuple[Any, str, str]
 
 _MOST_PARTITIONS = 4096
+_MOST_PLACES = 50_000
 _AT_ONCE = 1000  # changes in one script
 _LOOK = 0.1  # seconds between two looks for a type that is not known yet
 
@@ -48,6 +49,8 @@ class Directory:
         self._keys: dict[tuple[str, int], LeasedKeys] = {}
         self._subscriptions = Subscriptions()
         self._fields: dict[str, str] = {}
+        self._spoilt_types: frozenset[str] = frozenset()
+        self._places: dict[str, LeasedKeys] = {}  # by agent: those that were asked for last
         self._unreadable: set[tuple[str, str]] = set()
         self.types: dict[str, TypeEntry] = {}
         self.version = 0
@@ -71,6 +74,9 @@ class Directory:
             except (ValueError, RecursionError) as error:
                 self._cannot_read(name, value, error)
         self.types, self._subscriptions, self._fields, self.version = types, subscriptions, fields, version
+        named = (name[2:] for name in fields if name.startswith("t:"))
+        self._spoilt_types = frozenset(name for name in named if name not in types)
+        self._places.clear()
 
     def _cannot_read(self, name: str, value: str, error: Exception) -> None:
         if (name, value) not in self._unreadable:
@@ -106,12 +112,17 @@ class Directory:
 
     def place(self, agent: AgentId) -> LeasedKeys | None:
         """The keys of the inbox that takes an agent's messages; None when its type is not known here."""
-        entry = self.types.get(agent.type)
-        if entry is None:
-            return None
-        if entry.worker:
-            return ProcessKeys(self._namespace, entry.worker)
-        return self.partition(agent.type, partition_of(str(agent), entry.partitions))
+        text = str(agent)
+        place = self._places.get(text)
+        if place is None and (entry := self.types.get(agent.type)) is not None:
+            if len(self._places) >= _MOST_PLACES:
+                self._places.clear()
+            if entry.worker:
+                place = ProcessKeys(self._namespace, entry.worker)
+            else:
+                place = self.partition(agent.type, partition_of(text, entry.partitions))
+            self._places[text] = place
+        return place
 
     async def wait_for_place(self, agent: AgentId, patience: float) -> LeasedKeys:
         """As `place`; a type that is not known may become known within `patience` seconds.
@@ -130,7 +141,7 @@ class Directory:
             place = self.place(agent)
             if place is not None:
                 return place
-            if self._spoilt(agent):
+            if agent.type in self._spoilt_types:
                 raise Undeliverable(agent, f"what the registry says of agent type {agent.type!r} cannot be read")
             if asyncio.get_running_loop().time() >= deadline:
                 reason = f"no worker has hosted agent type {agent.type!r} for {patience:g} s: start one that does"
@@ -166,10 +177,9 @@ class Directory:
     def recipients(self, topic: TopicId, sender: AgentId | None) -> list[AgentId]:
         """The agents a topic reaches; not the sender itself, and none of a type that the registry spoils."""
         found = self._subscriptions.recipients(topic)
-        return [agent for agent in found if agent != sender and not self._spoilt(agent)]
-
-    def _spoilt(self, agent: AgentId) -> bool:
-        return agent.type not in self.types and f"t:{agent.type}" in self._fields
+        if sender is None and not self._spoilt_types:
+            return list(found)
+        return [agent for agent in found if agent != sender and agent.type not in self._spoilt_types]
 
     async def add_subscription(self, subscription: Subscription, worker: str) -> None:
         """Store a subscription; `worker` when the agent type is bound to that process, and ends with it.

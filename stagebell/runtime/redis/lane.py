@@ -71,6 +71,7 @@ class Lane:
         self._waits = settings.when_full == "wait"
         self._patience = settings.server_patience
         self._entrance = asyncio.Lock()
+        self._at_entrance = 0  # how many hold it or wait for it
         self._open: dict[int, int] = {}  # by number: the version by which it went out, or _REFUSED
         self._under_way = UnderWay()
         self._room = Room()
@@ -92,13 +93,31 @@ class Lane:
             Exception: what `settle` raises.
         """
         send = _Send(prepare, settle, limited)
-        async with self._entrance:
-            while self._under_way.may_be_overtaken(self._directory.version):
-                await self._under_way.next_answer()
-            self._number = send.number = self._number + 1
-            attempt = await self._leave(send)
+        attempt = self._leave_at_once(send) or await self._enter(send)
         sent = await self._outcome(send, attempt)
         return sent if sent is not None else await self._wait_for_room(send)
+
+    def _leave_at_once(self, send: _Send) -> _Attempt | None:
+        """Send what has to wait for nothing and nobody, as nearly all do; None when it has to."""
+        version = self._directory.version
+        if self._at_entrance or self._room.lines or self._under_way.may_be_overtaken(version):
+            return None
+        deliveries = send.prepare()
+        if deliveries is None:
+            return None
+        self._number = send.number = self._number + 1
+        return self._submit(send, version, deliveries)
+
+    async def _enter(self, send: _Send) -> _Attempt | None:
+        self._at_entrance += 1
+        try:
+            async with self._entrance:
+                while self._under_way.may_be_overtaken(self._directory.version):
+                    await self._under_way.next_answer()
+                self._number = send.number = self._number + 1
+                return await self._leave(send)
+        finally:
+            self._at_entrance -= 1
 
     async def _wait_for_room(self, send: _Send) -> Sent:
         end = asyncio.get_running_loop().time() + self._patience
@@ -158,6 +177,8 @@ class Lane:
                 return self._submit(send, version, deliveries)
 
     def _would_overtake(self, number: int, version: int) -> bool:
+        if not self._under_way.may_be_overtaken(version):
+            return False
         for other, went_out_by in self._open.items():  # lower numbers come first, or wait for room in other inboxes
             if other >= number:
                 return False

@@ -39,18 +39,18 @@ class Room:
     """The lines of one process. `number` says when a send was made; lower is earlier."""
 
     def __init__(self) -> None:
-        self._lines: dict[str, list[Place]] = {}
+        self.lines: dict[str, list[Place]] = {}
 
     def must_wait(self, number: int, inboxes: Iterable[str]) -> bool:
         """True when an earlier send waits for one of these inboxes."""
-        lines = self._lines
+        lines = self.lines
         return bool(lines) and any(inbox in lines and lines[inbox][0].number < number for inbox in inboxes)
 
     def join(self, number: int, inboxes: Iterable[str]) -> Place:
         """Wait from now on."""
         place = Place(number, frozenset(inboxes))
         for inbox in place.inboxes:
-            insort(self._lines.setdefault(inbox, []), place, key=lambda waiting: waiting.number)
+            insort(self.lines.setdefault(inbox, []), place, key=lambda waiting: waiting.number)
         for other in [place, *self._seconds(place)]:
             self._look_at(other)
         return place
@@ -58,19 +58,19 @@ class Room:
     def leave(self, place: Place) -> None:
         """It was taken, or given up."""
         for inbox in place.inboxes:
-            line = self._lines[inbox]
+            line = self.lines[inbox]
             line.remove(place)
             if not line:
-                del self._lines[inbox]
+                del self.lines[inbox]
             else:
                 self._look_at(line[0])
 
     def _seconds(self, place: Place) -> Iterator[Place]:
-        lines = (self._lines[inbox] for inbox in place.inboxes)
+        lines = (self.lines[inbox] for inbox in place.inboxes)
         return (line[1] for line in lines if line[0] is place and len(line) > 1)
 
     def _look_at(self, place: Place) -> None:
-        if all(self._lines[inbox][0] is place for inbox in place.inboxes):
+        if all(self.lines[inbox][0] is place for inbox in place.inboxes):
             place.first.set()
         else:
             place.first.clear()

@@ -191,7 +191,8 @@ class Transport:
                     place = self._directory.place(agent)
                     if place is None:
                         return None
-                    found.append(Delivery(place, turn_id(id, str(agent)), str(agent), envelope))
+                    recipient = str(agent)
+                    found.append(Delivery(place, turn_id(id, recipient), recipient, envelope))
             return found if found or looked else None
 
         async def settle() -> None:
@@ -205,7 +206,7 @@ class Transport:
         sent = await self._lane.send(prepare, settle, limited=_from_outside())
         if token is not None:
             self.published.sent(token, sent)
-        return [agent for agent in self._directory.recipients(topic, sender) if agent.type in here]
+        return [agent for agent in self._directory.recipients(topic, sender) if agent.type in here] if here else []
 
     async def _send_to(self, recipient: AgentId, callee_turn: str, envelope: bytes) -> Sent:
         """Send to one agent; a process-bound one may live in another process by now."""

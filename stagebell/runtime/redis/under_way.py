@@ -33,7 +33,8 @@ class UnderWay:
 
     def may_be_overtaken(self, version: int) -> bool:
         """True when a request that left now by `version` might overtake one."""
-        return any(other != version for other in self._versions)
+        versions = self._versions
+        return bool(versions) and (len(versions) > 1 or version not in versions)
 
     async def next_answer(self) -> None:
         """Wait until one more is answered."""
