@@ -64,7 +64,10 @@ class Performer:
         except BaseException as error:
             await self._failed(turn, entry, error)
         else:
-            await self._succeeded(turn, entry, result)
+            receipt = entry.receipt  # not in a coroutine of its own: this runs for every durable turn
+            if receipt is not None and result is not LATER and (committed := receipt.commit(turn, result)) is not None:
+                await committed
+            self._answer(turn, entry, result)
 
     async def finish(self, turn: Turn, agent: Agent, entry: Entry, rest: Awaitable[Any]) -> None:
         """Await the rest of a handler that nobody watches, and settle its outcome."""
@@ -134,22 +137,13 @@ class Performer:
             self._events.message(result, MessageKind.RESPOND, DeliveryStage.SEND, activation.id, entry.sender)
         return result
 
-    async def _succeeded(self, turn: Turn, entry: Entry, result: Any) -> None:
-        if (
-            result is not LATER
-            and entry.receipt is not None
-            and (committed := entry.receipt.commit(turn, result)) is not None
-        ):
-            await committed
-        self._answer(turn, entry, result)
-        if entry.delivery is not None:
-            entry.delivery.delivered(None)
-
     def _answer(self, turn: Turn, entry: Entry, result: Any) -> None:
         if result is LATER and turn.later is not None:
             turn.later.keep(entry)
         else:
             set_result(entry.reply, result)
+        if entry.delivery is not None:
+            entry.delivery.delivered(None)
 
     async def _failed(self, turn: Turn, entry: Entry, error: BaseException) -> None:
         self._events.failed(entry.message, turn.activation.id, error)

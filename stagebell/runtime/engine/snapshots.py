@@ -44,7 +44,7 @@ def check_state(agent: AgentId, state: Mapping[str, Any]) -> None:
     Raises:
         MalformedState: it is no mapping.
     """
-    if not isinstance(cast(object, state), Mapping):
+    if type(state) is not dict and not isinstance(cast(object, state), Mapping):
         raise MalformedState(agent, f"expected a mapping, got {type(state).__name__}")
 
 

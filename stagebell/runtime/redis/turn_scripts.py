@@ -136,19 +136,42 @@ class TurnScripts(ScriptCalls):
         """
         keys, turn_id = turn.keys, turn.turn_id
         mode = "nested" if nested else "plain" if version is None else "root"
+        journal = keys.journal(turn_id)
+        # Written out, without anything in between: this runs for every turn.
         names: list[Arg] = [
-            *(keys.own, keys.hold, keys.inbox, turn.state_key, keys.run),
-            *(keys.journal(turn_id), keys.savepoints(turn_id)),
+            keys.own,
+            keys.hold,
+            keys.inbox,
+            turn.state_key,
+            keys.run,
+            journal,
+            keys.savepoints(turn_id),
             keys.savepoints(nested.parent_turn) if nested else keys.ids,
-            *(reply_to.key or keys.journal(turn_id), reply_to.own or keys.own, self.keys.reg),
+            reply_to.key or journal,
+            reply_to.own or keys.own,
+            self.keys.reg,
         ]
         values: list[Arg] = [
-            *turn.fence,
-            *(mode, version_arg(version), state, nested.place if nested else ""),
-            *(reply_to.mode, reply_to.field, reply, reply_to.turn_id, reply_to.tag),
-            *(known_replies, known_savepoints, nested.known_savepoints if nested else 0),
-            *(version_arg(registry_version), self.keys.bell_head),
-            *(left_open.stream, len(left_open.calls)),
+            turn.token,
+            turn.agent,
+            turn.entry_id,
+            turn_id,
+            mode,
+            "" if version is None else version,
+            state,
+            nested.place if nested else "",
+            reply_to.mode,
+            reply_to.field,
+            reply,
+            reply_to.turn_id,
+            reply_to.tag,
+            known_replies,
+            known_savepoints,
+            nested.known_savepoints if nested else 0,
+            "" if registry_version is None else registry_version,
+            self.keys.bell_head,
+            left_open.stream,
+            len(left_open.calls),
             *left_open.calls,
             len(outputs),
         ]

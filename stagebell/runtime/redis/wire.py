@@ -159,7 +159,7 @@ class Wire:
             StateTooLarge: it is larger than `max_state_bytes`.
         """
         check_state(agent, state)
-        if not all(isinstance(cast(object, name), str) for name in state):
+        if not all(map(_is_text, cast("Mapping[object, Any]", state))):
             raise MalformedState(agent, "save_state must return a mapping whose keys are text")
         try:
             data = _STATE.encode({"type": form.type, "version": form.version, "state": dict(state)}).encode()
@@ -239,8 +239,9 @@ def spell_reply(reply: ReplyTo) -> str:
 
 def parse_reply(text: str) -> ReplyTo:
     """What `spell_reply` wrote. An address that nobody could have written is taken for none, with a log line."""
-    kind, _, rest = text.partition("|")
-    parts = rest.split("|")
+    if not text:
+        return NO_REPLY
+    kind, *parts = text.split("|")
     try:
         if kind == "j" and len(parts) == 3:
             return ReplyTo.caller(leased_keys(parts[0]), parts[1], parts[2])
@@ -248,9 +249,12 @@ def parse_reply(text: str) -> ReplyTo:
             return ReplyTo.client(parts[0], parts[1])
     except ValueError:
         pass
-    if text:
-        logger.error("a message asks for its reply at %.80r, which is no address: nobody gets the reply", text)
+    logger.error("a message asks for its reply at %.80r, which is no address: nobody gets the reply", text)
     return NO_REPLY
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
 
 
 def _spell(agent: AgentId | None) -> str:
