@@ -48,8 +48,8 @@ class Activation:
     def push(self, entry: Entry, *, first: bool = False) -> None:
         """Let a message wait, behind all others or, when it is to be tried again, before them."""
         if self.mailbox is None:
-            self.mailbox = deque()
-        if first:
+            self.mailbox = deque((entry,))
+        elif first:
             self.mailbox.appendleft(entry)
         else:
             self.mailbox.append(entry)
@@ -110,7 +110,8 @@ class Activation:
     def push_turn(self, turn: Turn) -> None:
         """A turn starts."""
         if not self.hosted.interleaved:
-            turn.below = self.top
+            if self.top is not None:
+                turn.below = self.top
             self.top = turn
 
     def pop_turn(self, turn: Turn) -> None:

@@ -110,7 +110,7 @@ class Deadlines:
         recipient = entry.activation.id
         if deadline <= self.clock.now_ms():
             raise DeadlineExceeded(recipient, deadline)
-        entry.deadline = deadline
+        entry.deadline, entry.plain = deadline, False
 
         def over() -> None:
             if entry.reply is not None and not entry.reply.done():

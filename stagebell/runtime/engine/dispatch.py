@@ -83,7 +83,8 @@ class Dispatcher:
             or (self.limit.reached and self.limit.lets_in(activation, entry))
         ):
             self._ready.append(activation)
-            self._wake()
+            if self._pump is None or self._arrival is not None:
+                self._wake()
 
     def withdraw(self, entry: Entry) -> bool:
         """Take a waiting message out of its mailbox; False when it does not wait there any more."""
@@ -201,7 +202,16 @@ class Dispatcher:
         Most handlers end in their first step, and then nothing but their own code was run.
         """
         self.queued -= 1
-        turn = self._open_turn(activation, entry)
+        turn = Turn(activation, entry.parent, entry.sender, entry.topic_id, entry.is_rpc, entry.token, entry.message_id)
+        if entry.is_rpc:
+            entry.turn = turn
+            turn.reply = entry.reply
+        # What `push_turn` does; a call costs a tenth of all this.
+        before = activation.top
+        if not activation.hosted.interleaved:
+            if before is not None:
+                turn.below = before
+            activation.top = turn
         work = agent.on_message(entry.message, turn)
         context = entry.context.copy()
         try:
@@ -213,7 +223,10 @@ class Dispatcher:
         if type(waiting) is not Ended:
             self.suspended(turn)
             return self._finish(turn, agent, entry, remaining_steps(self, turn, work, context, waiting))
-        activation.pop_turn(turn)  # nobody has seen it, so there is less to do than in `ended`
+        if activation.top is turn:  # nobody has seen it, so there is less to do than in `ended`
+            turn.closed, activation.top = True, before
+        else:
+            activation.pop_turn(turn)
         if activation.mailbox:
             self._requeue(activation)
         if self._idle_waiters:

@@ -30,7 +30,10 @@ LATER: Final = object()
 
 
 class Entry:
-    """A message that waits. A publish has one entry for all its subscribers."""
+    """A message that waits. A publish has one entry for all its subscribers.
+
+    It is `plain` when nobody but the caller, if any, hears how it ended, and nothing but its caller may end it.
+    """
 
     __slots__ = (
         "activation",
@@ -41,6 +44,7 @@ class Entry:
         "message",
         "message_id",
         "parent",
+        "plain",
         "receipt",
         "reply",
         "sender",
@@ -79,15 +83,7 @@ class Entry:
         self.deadline = deadline
         self.activation: Activation | None = None
         self.turn: Turn | None = None
-
-    @property
-    def plain(self) -> bool:
-        """True when nobody but the caller, if any, hears how it ended, and nothing but its caller may end it."""
-        return (
-            self.receipt is None
-            and self.delivery is None
-            and (self.deadline is None and (self.token is None or self.is_rpc))
-        )
+        self.plain = receipt is None and delivery is None and deadline is None and (token is None or is_rpc)
 
 
 class Turn(MessageContext):
@@ -97,7 +93,7 @@ class Turn(MessageContext):
     """
 
     activation: Activation
-    parent: Turn | None
+    parent: Turn | None = None
     below: Turn | None = None
     calls: list[Turn | Entry] | None = None
     task: Task[Any] | None = None
@@ -133,8 +129,8 @@ class Turn(MessageContext):
         self.sender = sender
         self.topic_id = topic_id
         self.is_rpc = is_rpc
-        self.parent = parent
         if parent is not None:
+            self.parent = parent
             self.depth = parent.depth + 1
         if token is not None:
             self.cancellation_token = token

@@ -6,7 +6,8 @@
 -- returns {command, error, …} of those that the server refuses
 local key = KEYS[1]
 local tries = {
-  DEL = {key}, EXISTS = {key}, GET = {key}, SET = {key, '1'}, TYPE = {key}, PTTL = {key}, PEXPIRE = {key, 1000}, PERSIST = {key},
+  DEL = {key}, EXISTS = {key}, GET = {key}, SET = {key, '1'}, TYPE = {key}, PTTL = {key}, PEXPIRE = {key, 1000},
+  PERSIST = {key},
   HGET = {key, 'f'}, HMGET = {key, 'f'}, HGETALL = {key}, HKEYS = {key}, HSET = {key, 'f', 'v'}, HDEL = {key, 'f'},
   HINCRBY = {key, 'f', 1}, SADD = {key, 'm'}, ZADD = {key, 1, 'm'}, ZSCORE = {key, 'm'}, ZREM = {key, 'm'},
   ZRANGE = {key, 0, -1}, XADD = {key, '*', 'f', 'v'}, XDEL = {key, '1-1'}, XLEN = {key}, XTRIM = {key, 'MAXLEN', 0},
