@@ -60,8 +60,11 @@ class Joint:
         """Somebody waits for a part of the answer, as far as this knows."""
         return False
 
-    def set_result(self, answers: Sequence[Any], /) -> None:
+    def set_result(self, answers: Sequence[Any] | bytes | int | None, /) -> None:
         """Each takes its part."""
+        if isinstance(answers, str | bytes | int | None) or len(answers) != len(self.requests):
+            self.set_exception(ServerRefused(f"ERR {len(self.requests)} requests were answered with {answers!r:.200}"))
+            return
         for (sink, parse, _, _), answer in zip(self.requests, answers, strict=True):
             if not sink.done():
                 settle(sink, parse, answer)
