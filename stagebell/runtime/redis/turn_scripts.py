@@ -136,45 +136,17 @@ class TurnScripts(ScriptCalls):
         """
         keys, turn_id = turn.keys, turn.turn_id
         mode = "nested" if nested else "plain" if version is None else "root"
-        journal = keys.journal(turn_id)
-        # Written out, without anything in between: this runs for every turn.
-        names: list[Arg] = [
-            keys.own,
-            keys.hold,
-            keys.inbox,
-            turn.state_key,
-            keys.run,
-            journal,
-            keys.savepoints(turn_id),
-            keys.savepoints(nested.parent_turn) if nested else keys.ids,
-            reply_to.key or journal,
-            reply_to.own or keys.own,
-            self.keys.reg,
-        ]
-        values: list[Arg] = [
-            turn.token,
-            turn.agent,
-            turn.entry_id,
-            turn_id,
-            mode,
-            "" if version is None else version,
-            state,
-            nested.place if nested else "",
-            reply_to.mode,
-            reply_to.field,
-            reply,
-            reply_to.turn_id,
-            reply_to.tag,
-            known_replies,
-            known_savepoints,
-            nested.known_savepoints if nested else 0,
-            "" if registry_version is None else registry_version,
-            self.keys.bell_head,
-            left_open.stream,
-            len(left_open.calls),
-            *left_open.calls,
-            len(outputs),
-        ]
+        journal, savepoints = keys.journal(turn_id), keys.savepoints(turn_id)
+        names: list[Arg] = [keys.own, keys.hold, keys.inbox, turn.state_key, keys.run, journal, savepoints]
+        names.append(keys.savepoints(nested.parent_turn) if nested else keys.ids)
+        names += (reply_to.key or journal, reply_to.own or keys.own, self.keys.reg)
+        values: list[Arg] = [turn.token, turn.agent, turn.entry_id, turn_id, mode, version_arg(version), state]
+        values.append(nested.place if nested else "")
+        values += (reply_to.mode, reply_to.field, reply, reply_to.turn_id, reply_to.tag)
+        values += (known_replies, known_savepoints, nested.known_savepoints if nested else 0)
+        values += (version_arg(registry_version), self.keys.bell_head, left_open.stream, len(left_open.calls))
+        values += left_open.calls
+        values.append(len(outputs))
         for dest, output_id, agent, envelope in outputs:
             names += (dest.inbox, dest.own)
             values += (dest.tag, output_id, agent, envelope)
