@@ -224,7 +224,7 @@ class Dispatcher:
             self.suspended(turn)
             return self._finish(turn, agent, entry, remaining_steps(self, turn, work, context, waiting))
         if activation.top is turn:  # nobody has seen it, so there is less to do than in `ended`
-            turn.closed, activation.top = True, before
+            turn.closed, activation.top = True, turn.below
         else:
             activation.pop_turn(turn)
         if activation.mailbox:

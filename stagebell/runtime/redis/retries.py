@@ -133,6 +133,7 @@ class RetriedTurn(LimitedTurn):
             topic_id=old.topic_id,
             is_rpc=old.is_rpc,
             message_id=old.message_id,
+            receipt=old.receipt,  # until the next attempt takes its place
             deadline=old.deadline,
         )
 
