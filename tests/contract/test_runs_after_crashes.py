@@ -11,6 +11,7 @@ from autogen_core import AgentId
 from stagebell import Publisher
 from stagebell.agents.messages import Task
 from stagebell.agents.runs import Runs
+from stagebell.errors import FatalToolError
 from stagebell.messages.conversation import RunResult, RunStatus, TerminationReason
 from stagebell.testing import ScriptedModel, crash
 from stagebell.tools.approvals import ApprovalDecision, Approvals, desk_of
@@ -132,6 +133,36 @@ async def test_a_tool_of_which_nobody_can_tell_is_not_run_again(make_runtime: An
     assert bank.calls == 1
     state = await runs.get(result.run_id).state()
     assert results(state.conversation) == ["outcome_unknown"]
+
+
+@pytest.mark.parametrize(("effects", "undone"), [("idempotent", 2), ("side", 1)])
+async def test_a_worker_dies_while_a_call_is_taken_back(
+    make_runtime: Any, start: Any, effects: Any, undone: int
+) -> None:
+    """It is taken back again with the same key where that does no harm; else nobody does it twice, and it is told."""
+    booked, taken_back, fault = set[str](), list[str](), Fault(1)
+
+    async def take_back(arguments: Any, result: Any, context: ToolContext[object]) -> None:
+        taken_back.append(context.idempotency_key)
+        booked.discard(context.idempotency_key.removesuffix("~undo"))
+        await fault.here()
+
+    @tool(effects=effects, compensate=take_back)
+    async def book(context: ToolContext[object]) -> str:
+        """Book."""
+        booked.add(context.idempotency_key)
+        return "booked"
+
+    @tool(effects="none")
+    async def fail() -> None:
+        """Fail."""
+        raise FatalToolError("no way")
+
+    model = script(Fault(0), wants("book"), wants("fail"))
+    _, result = await after_a_crash(make_runtime, start, fault, model, tools=[book, fail])
+    assert (result.status, result.reason) == (RunStatus.FAILED, TerminationReason.FATAL_TOOL_ERROR)
+    assert (len(taken_back), len(set(taken_back)), booked) == (undone, 1, set())
+    assert ("could not be undone" in result.text) == (effects == "side")
 
 
 async def test_a_caller_outside_gets_its_result_from_the_next_worker(make_runtime: Any, start: Any) -> None:
