@@ -30,15 +30,23 @@ ADD = tool(add, effects="none")
 _USAGE = RequestUsage(prompt_tokens=0, completion_tokens=0)
 
 
-def _agent(steps: int) -> ModelAgent[None, str]:
-    def answer(messages: Sequence[LLMMessage], tools: Sequence[Any]) -> CreateResult:
+class _Model(ScriptedModel):
+    """Answers, and keeps nothing of what it was asked, as the models of the others."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__([])
+        self._steps = steps
+
+    async def create(self, messages: Sequence[LLMMessage], **_: Any) -> CreateResult:
         number = sum(message.type == "AssistantMessage" for message in messages)
-        if number == steps - 1:
+        if number == self._steps - 1:
             return CreateResult(finish_reason="stop", content=END, usage=_USAGE, cached=False)
         call = FunctionCall(id=f"c{number}", name="add", arguments=ARGUMENTS)
         return CreateResult(finish_reason="function_calls", content=[call], usage=_USAGE, cached=False)
 
-    return ModelAgent(ScriptedModel(answer), tools=[ADD], limits=Limits(max_steps=steps, repeated_calls=None))
+
+def _agent(steps: int) -> ModelAgent[None, str]:
+    return ModelAgent(_Model(steps), tools=[ADD], limits=Limits(max_steps=steps, repeated_calls=None))
 
 
 def _run(runtime: AgentRuntime) -> Run:
