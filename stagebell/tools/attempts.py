@@ -12,21 +12,18 @@ undeclared    an error                                 outcome unknown
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import time
-from asyncio import CancelledError, to_thread
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Generic
 
-from autogen_core.tool_agent import ToolException
 from pydantic import JsonValue
 
-from stagebell.errors import FatalToolError, ToolError
 from stagebell.messages.tool_calls import ErrorCode, ToolResult
 from stagebell.runtime.engine.deadlines import remaining
+from stagebell.tools.containing import contained, in_thread
 from stagebell.tools.context import ToolContext
-from stagebell.tools.declared import Status, Strategy
+from stagebell.tools.declared import AskStatus, Status, Strategy
 from stagebell.tools.ledger import Next, decide
 from stagebell.tools.lifecycle import DepsT, Life
 from stagebell.tools.policy import cleaned, code_of, is_unclear, text_of
@@ -116,7 +113,7 @@ class Attempts(Generic[DepsT]):
     async def _limited(self, life: Life[DepsT], context: ToolContext[Any], work: Awaitable[Any]) -> JsonValue:
         """The value of the tool at work, as JSON."""
         result = await run_limited(
-            _contained(work, context),
+            contained(work, context),
             life.found.name,
             token=context.cancellation_token,
             stop=life.stop,
@@ -144,7 +141,7 @@ class Attempts(Generic[DepsT]):
         context = life.context()
         try:
             status: Status = await run_limited(
-                _contained(ask(context), context),
+                contained(_said(ask, context), context),
                 f"{life.found.name} (status)",
                 token=context.cancellation_token,
                 stop=life.stop,
@@ -181,25 +178,13 @@ def _settled(life: Life[Any], status: Status | None) -> ToolResult:
         return life.failed(code_of(error), text_of(error))
 
 
-async def _contained(work: Awaitable[Any], context: ToolContext[Any]) -> Any:
-    """Await a tool so that nothing but an `Exception` comes out of it, unless it was cancelled from here."""
-    task = asyncio.current_task()
-    before = task.cancelling() if task is not None else 0
-    try:
-        return await work
-    except CancelledError:
-        if context.cancellation_token.is_cancelled() or (task is not None and task.cancelling() > before):
-            raise
-        raise ToolError("something that the tool awaited was cancelled") from None
-    except ToolException as error:  # AutoGen's is no Exception
-        raise ToolError(error.content) from error
-    except SystemExit as error:
-        raise FatalToolError(f"the tool wanted to end the process (exit code {error.code})") from error
+async def _said(ask: AskStatus, context: ToolContext[Any]) -> Status:
+    return await ask(context)
 
 
 async def _called(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function that may be async, or may block."""
     if inspect.iscoroutinefunction(function):
         return await function(*arguments)
-    result = await to_thread(function, *arguments)
+    result = await in_thread(function, *arguments)
     return await result if inspect.isawaitable(result) else result

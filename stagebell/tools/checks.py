@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Awaitable
 from typing import Any, Final, Never, cast
 
 from stagebell.errors import InvalidArguments, ToolError
 from stagebell.messages.tool_calls import ErrorCode
+from stagebell.tools.containing import as_error, contained, passes
+from stagebell.tools.context import ToolContext
 from stagebell.tools.lifecycle import Ended, Life, NeedsApproval
 from stagebell.tools.policy import cleaned, code_of, text_of
+from stagebell.tools.running import run_limited
 
 
 def _refuse(constant: str) -> Never:
@@ -49,15 +53,26 @@ async def authorise(life: Life[Any]) -> Ended:
     hook = life.found.declares.authorise
     if hook is None:
         return None
+    context = life.context()
     try:
-        allowed = hook(life.arguments, life.context())
+        allowed = hook(life.arguments, context)
         if inspect.isawaitable(allowed):
-            allowed = await allowed
+            allowed = await _waited(life, allowed, context)
     except ToolError as error:
         return life.failed(code_of(error), text_of(error))
     except Exception as error:
         return life.failed(ErrorCode.DENIED, f"it could not be found out whether this is allowed: {text_of(error)}")
+    except BaseException as error:
+        if passes(error):
+            raise
+        return life.failed(ErrorCode.FATAL, f"authorise failed: {text_of(as_error(error))}")
     return None if allowed else life.failed(ErrorCode.DENIED, f"this call of {life.found.name!r} is not allowed")
+
+
+async def _waited(life: Life[Any], allowed: Awaitable[Any], context: ToolContext[Any]) -> Any:
+    """What an async hook says, with the same done about what it raises as about a tool's."""
+    name, token = f"{life.found.name} (authorise)", context.cancellation_token
+    return await run_limited(contained(allowed, context), name, token=token, stop=life.stop, seconds=None)
 
 
 def check_idempotency(life: Life[Any]) -> Ended:

@@ -5,7 +5,8 @@ The steps and their order are in `lifecycle`. What holds at all times
     - The body of a tool runs only after every step before it let the call pass.
     - A tool that is not pure runs only after its intent was noted, and its result is noted before it is told.
     - A call that may have run before is judged by its tool's strategy, see `declared`; it is never run again blindly.
-    - `run` raises nothing but `CancelledError`, and what the ledger raises when the turn is over.
+    - `run` raises nothing but `CancelledError`, what the ledger raises when the turn is over, and the
+      `KeyboardInterrupt` of a person.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from stagebell.messages.tool_calls import ErrorCode, ToolCall, ToolResult
 from stagebell.tools.attempts import Attempts
 from stagebell.tools.checks import approve, authorise, check_idempotency, parse, validate
 from stagebell.tools.conflicts import Access, groups
+from stagebell.tools.containing import as_error, passes
 from stagebell.tools.declared import Declared, Strategy
 from stagebell.tools.guardrails import Guardrail, Refuse, Rewrite, Subject, judge
 from stagebell.tools.ledger import Earlier, Ledger
@@ -200,8 +202,10 @@ class Executor(Generic[DepsT]):
         """Let the workbenches list their tools; why that failed, if it did."""
         try:
             await self.tools.ready()
-        except Exception as error:
-            return text_of(error)
+        except BaseException as error:
+            if passes(error):
+                raise
+            return text_of(as_error(error))
         return ""
 
     async def _take(self, steps: _Steps[DepsT], life: Life[DepsT]) -> Ended:
@@ -214,9 +218,9 @@ class Executor(Generic[DepsT]):
                     ended = acting
                 else:
                     ended = await acting
-            except Exception as error:
-                if step in (Step.INTENT, Step.RECORD):
-                    raise  # the turn is not ours any more, or the store is away
+            except BaseException as error:
+                if passes(error) or step in (Step.INTENT, Step.RECORD):
+                    raise  # or the turn is not ours any more, or the store is away
                 ended = life.failed(ErrorCode.FATAL, f"step {step} failed: {text_of(error)}")
             if ended is not None and step in _ASKED_ONCE:
                 ended = await self._unless_begun(life, ended)

@@ -12,6 +12,8 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, cast, get_args
 
+from stagebell.tools.containing import passes
+
 Where = Literal["input", "output", "tool_call", "tool_result"]
 
 
@@ -111,7 +113,9 @@ def judge(guardrails: Iterable[Guardrail], subject: Subject) -> Verdict:
 def _asked(guardrail: Guardrail, subject: Subject) -> Verdict:
     try:
         said = cast("object", guardrail.check(subject))
-    except Exception as error:
+    except BaseException as error:
+        if passes(error):
+            raise
         return Refuse(f"guardrail {guardrail.name} failed with {type(error).__name__}: {error}", guardrail.name)
     if isinstance(said, Allow | Rewrite | Refuse):
         return said

@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from stagebell.errors import BusinessError, Denied, FatalToolError, InvalidArguments, ToolError, TransientError
 from stagebell.messages.tool_calls import ErrorCode
+from stagebell.tools.containing import words_of
 from stagebell.tools.values import NotJson
 
 Consequence = Literal["feed_back", "end_run"]
@@ -60,10 +61,7 @@ def code_of(error: BaseException) -> ErrorCode:
 
 def text_of(error: BaseException) -> str:
     """What the model is told: never empty, without addresses in memory and without credentials."""
-    try:
-        said = str(error).strip()
-    except Exception as broken:  # the user's __str__ may raise anything
-        said = f"its text could not be made ({type(broken).__name__})"
+    said = words_of(error)
     name = type(error).__name__
     own_words = isinstance(error, ToolError | NotJson)
     text = said if own_words and said else f"{name}: {said}" if said else f"{name}, without a text"

@@ -20,6 +20,8 @@ from typing import Any, Final
 
 from autogen_core import CancellationToken
 
+from stagebell.errors import FatalToolError
+
 logger = logging.getLogger("stagebell")
 
 GRACE: Final = 0.5  # seconds
@@ -35,6 +37,13 @@ class OutOfTime(TimeoutError):
 
     def __init__(self, name: str, seconds: float) -> None:
         super().__init__(f"tool {name!r} did not end within {seconds:g} seconds and was cancelled")
+
+
+class CancelledItself(FatalToolError):
+    """What ran cancelled the task that it ran in."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name!r} cancelled the task that it ran in (CancelledError)")
 
 
 class Stop:
@@ -111,6 +120,7 @@ async def run_limited(
 
     Raises:
         OutOfTime: its time is over.
+        CancelledItself: it cancelled the task that it ran in.
         asyncio.CancelledError: it was stopped, or the caller was cancelled.
         BaseException: what it raised.
     """
@@ -122,15 +132,19 @@ async def run_limited(
             token.cancel()
         if watch.taken and not stop.is_set:
             raise OutOfTime(name, seconds or 0.0) from None
+        if watch.own and await watch.absorb() and not stop.is_set:
+            raise CancelledItself(name) from None
         raise
     finally:
         watch.disarm()
+        if watch.own:
+            await watch.absorb()
 
 
 class _Watch:
     """Cancels the task in which work waits when nobody wants it any more, or its time is over."""
 
-    __slots__ = ("_alarm", "_before", "_stop", "_task", "fired", "seconds", "taken")
+    __slots__ = ("_alarm", "_before", "_current", "_outside", "_stop", "_task", "fired", "own", "seconds", "taken")
 
     def __init__(self, stop: Stop, seconds: float | None) -> None:
         self._stop = stop
@@ -139,6 +153,9 @@ class _Watch:
         self._alarm: TimerHandle | None = None
         self._before = 0
         self.fired = False
+        self.own = 0  # so many cancellations were asked for by the work itself
+        self._current = asyncio.current_task()
+        self._outside = self._current.cancelling() if self._current is not None else 0
         self.taken = False  # the cancellation was this one's, and nobody else's
 
     def arm(self) -> None:
@@ -149,6 +166,33 @@ class _Watch:
         if self.seconds is not None:
             self._alarm = task.get_loop().call_later(self.seconds, self._fire)
         self._stop.watch(self._fire)
+
+    def step(self, go: Callable[[Any], Any], given: Any, context: Context) -> Any:
+        """Let the work go on until it waits: who cancels the task in this time is the work itself."""
+        task = self._current
+        if task is None:
+            return context.run(go, given)
+        before = task.cancelling()
+        try:
+            return context.run(go, given)
+        finally:
+            if (more := task.cancelling() - before) or self.own:
+                self.own = max(0, self.own + more)
+
+    async def absorb(self) -> bool:
+        """Undo what the work asked for; False when somebody else wants the task to end as well."""
+        own, self.own, task = self.own, 0, self._current
+        assert task is not None
+        for _ in range(own):
+            task.uncancel()
+        if task.cancelling() > self._outside:
+            return False
+        try:
+            await asyncio.sleep(0)  # one that did not arrive yet arrives here
+        except CancelledError:
+            if task.cancelling() > self._outside:
+                raise
+        return True
 
     def take_back(self) -> None:
         """The cancellation has arrived."""
@@ -173,13 +217,14 @@ def _drive(work: _Work, watch: _Watch, name: str, token: CancellationToken | Non
     """Run the work in the current task, in a context of its own."""
     context = copy_context()
     try:
-        waiting = context.run(work.send, None)
+        waiting = watch.step(work.send, None, context)
         watch.arm()
         while True:
             try:
                 yield waiting
             except GeneratorExit:
                 context.run(work.close)
+                watch.own = 0
                 raise
             except BaseException as error:
                 if watch.fired and isinstance(error, CancelledError):
@@ -188,9 +233,11 @@ def _drive(work: _Work, watch: _Watch, name: str, token: CancellationToken | Non
                         token.cancel()
                     yield from _wind_up(work, error, name, context)
                     raise
-                waiting = context.run(work.throw, error)  # perhaps it has cancelled itself, for a time-out of its own
+                waiting = watch.step(
+                    work.throw, error, context
+                )  # perhaps it has cancelled itself, for a time-out of its own
             else:
-                waiting = context.run(work.send, None)
+                waiting = watch.step(work.send, None, context)
     except StopIteration as stop:
         return stop.value
 
@@ -206,7 +253,7 @@ def _wind_up(work: _Work, error: CancelledError, name: str, context: Context) ->
     except StopIteration:
         logger.warning("tool %r was cancelled and returned a value: it swallows CancelledError", name)
     except BaseException as last:
-        if isinstance(last, KeyboardInterrupt | SystemExit):
+        if isinstance(last, KeyboardInterrupt):
             raise
     else:
         logger.warning("tool %r was cancelled and goes on: it swallows CancelledError; nobody waits for it", name)

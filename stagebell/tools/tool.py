@@ -10,7 +10,6 @@ Whoever calls a tool, the arguments are validated first: a model through `run`, 
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import re
 from abc import ABC, abstractmethod
@@ -22,6 +21,7 @@ from pydantic import JsonValue
 
 from stagebell.errors import InvalidArguments, ToolRefused
 from stagebell.tools.autogen_face import AutogenFace
+from stagebell.tools.containing import in_thread
 from stagebell.tools.context import ToolContext
 from stagebell.tools.declared import ApprovalRule, AskStatus, Authorise, Compensate, Declared, Effects, RateLimit, names
 from stagebell.tools.docstrings import parse_docstring
@@ -106,7 +106,7 @@ class CallableTool(TypedTool[DepsT_contra], AutogenFace, Generic[DepsT_contra]):
     async def _work(self, first: tuple[Any, ...], values: Mapping[str, Any]) -> Any:
         if self._is_async:
             return await self.function(*first, **values)
-        result = await asyncio.to_thread(self.function, *first, **values)  # it may block
+        result = await in_thread(self.function, *first, **values)  # it may block
         return await result if inspect.isawaitable(result) else result
 
     def call(self, first: tuple[Any, ...], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

@@ -149,7 +149,7 @@ def raising(error: BaseException) -> Any:
         (PermissionError("not yours"), ErrorCode.DENIED, "PermissionError: not yours"),
         (TransientError("busy"), ErrorCode.TRANSIENT, "busy"),
         (FatalToolError("stop"), ErrorCode.FATAL, "stop"),
-        (SystemExit(3), ErrorCode.FATAL, "the tool wanted to end the process (exit code 3)"),
+        (SystemExit(3), ErrorCode.FATAL, "the tool wanted to end the process (SystemExit, exit code 3)"),
         (asyncio.CancelledError(), ErrorCode.BUSINESS, "something that the tool awaited was cancelled"),
         (ToolException("1", "nothing found", "act"), ErrorCode.BUSINESS, "nothing found"),
         (LookupError("<a.B object at 0x7f12>"), ErrorCode.BUSINESS, "LookupError: <a.B object>"),
