@@ -203,9 +203,10 @@ class Dispatcher:
         """
         self.queued -= 1
         turn = Turn(activation, entry.parent, entry.sender, entry.topic_id, entry.is_rpc, entry.token, entry.message_id)
+        if activation.hosted.interrupted_by:
+            turn.handles = type(entry.message)
         if entry.is_rpc:
-            entry.turn = turn
-            turn.reply = entry.reply
+            entry.turn, turn.reply = turn, entry.reply
         activation.push_turn(turn)
         work = agent.on_message(entry.message, turn)
         context = entry.context.copy()
@@ -244,13 +245,11 @@ class Dispatcher:
         if activation.hosted.interrupted_by:
             turn.handles = type(entry.message)
         if entry.is_rpc:
-            entry.turn = turn
-            turn.reply = entry.reply
+            entry.turn, turn.reply = turn, entry.reply
         if entry.receipt is not None:
-            turn.receipt = entry.receipt
+            turn.receipt, entry.turn = entry.receipt, turn
             if self.limit.counts(entry):
                 self.limit.started(turn)
-            entry.turn = turn
         if entry.deadline is not None:
             turn.deadline = entry.deadline
         activation.push_turn(turn)
