@@ -16,6 +16,7 @@ from autogen_core import AgentId, MessageContext, RoutedAgent
 from pydantic import JsonValue
 
 from stagebell.agents.acting import tell
+from stagebell.agents.contained import Uncontrolled, contained
 from stagebell.agents.events import (
     Action,
     Begin,
@@ -38,13 +39,13 @@ from stagebell.agents.messages import CancelRun, ContinueRun, RunEnded, RunOverd
 from stagebell.agents.state import Job, LoopState, dump_control, dump_entry, read_state
 from stagebell.errors import DeferredReplyError, MessageError, ServerError, StagebellError
 from stagebell.messages.conversation import AnyEntry, RunResult
-from stagebell.messages.reasons import shorten
 from stagebell.messages.tool_calls import ErrorCode, ToolResult
 from stagebell.runtime.engine.deadlines import now_ms
 from stagebell.runtime.engine.deferred import DeferredReply
 from stagebell.runtime.engine.ports import GoingOn, Timers
 from stagebell.runtime.engine.timers import TimerId
 from stagebell.tools.approvals import ApprovalDecision, desk_of
+from stagebell.tools.policy import text_of
 
 logger = logging.getLogger("stagebell")
 
@@ -154,12 +155,12 @@ class LoopActor(RoutedAgent):
             limit = f"the limit is {self.limits.max_bytes:,}: let the next task begin another conversation"
             return ModelFailed(f"the conversation has {self._bytes:,} bytes, {limit}", now_ms(), final=True)
         try:
-            return await self.perform(work, ctx)
+            return cast(Event, await contained(self.perform(work, ctx), ctx.cancellation_token))
         except ServerError:
             raise  # the turn comes again, and with it this work
         except Exception as error:
             logger.exception("%s could not do what was due in its run", self.id)
-            return impossible(work, f"{type(error).__name__}: {shorten(str(error))}")
+            return impossible(work, str(error) if isinstance(error, Uncontrolled) else text_of(error))
 
     async def _apply(self, event: Event) -> None:
         """Let the loop move on, do what that asks for, and see to it that what is due will be done."""

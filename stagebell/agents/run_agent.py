@@ -28,6 +28,7 @@ from autogen_core import (
 )
 from pydantic import JsonValue
 
+from stagebell.agents.contained import contained, contained_call
 from stagebell.agents.events import (
     CallApproved,
     CancelAsked,
@@ -70,12 +71,13 @@ from stagebell.agents.messages import (
     TokenChunk,
 )
 from stagebell.agents.state import Job, read_state
-from stagebell.errors import DeferredReplyError, UnknownRun
+from stagebell.errors import DeferredReplyError, ServerError, UnknownRun
 from stagebell.messages.conversation import RunResult
 from stagebell.runtime.engine.deadlines import current_deadline, now_ms
 from stagebell.runtime.engine.deferred import defer_reply
 from stagebell.runtime.engine.options import agent_options
 from stagebell.tools.approvals import ApprovalDecision, register_desk
+from stagebell.tools.policy import text_of
 
 _PUBLISHED: Final = (Question, TokenChunk)
 
@@ -109,7 +111,7 @@ class RunAgent(KeptActor):
     async def on_task(self, message: Task, ctx: MessageContext) -> RunResult | None:
         """Run a task; the reply comes when the run has ended."""
         number = blake2b(ctx.message_id.encode(), digest_size=4).hexdigest()
-        content, refused = self.check_task(message)
+        content, refused = contained_call(lambda: self.check_task(message))
         job = job_of(message, f"{self.id}#{number}", content, deadline=current_deadline(), reply=defer_reply())
         await self._accept(job, refused)
         return None
@@ -118,7 +120,7 @@ class RunAgent(KeptActor):
     async def on_start(self, message: StartRun, ctx: MessageContext) -> RunAccepted:
         """Let a task become a run."""
         _check_run_id(message.run_id, self.id)
-        content, refused = self.check_task(message.task)
+        content, refused = contained_call(lambda: self.check_task(message.task))
         deadline = message.deadline if message.deadline is not None else current_deadline()
         job = job_of(message.task, message.run_id, content, deadline=deadline, parent=message.parent, path=message.path)
         await self._accept(job, refused)
@@ -220,8 +222,17 @@ class RunAgent(KeptActor):
         refused, run = "", self.state.control.active
         kind = next((each.kind for each in run.pending if each.call.id == message.call_id), "") if run else ""
         if kind == "handoff" and message.result.output is not None:
-            refused = await self.check_output(cast("JsonValue", message.result.output), ctx)
+            refused = await self._why_not(cast("JsonValue", message.result.output), ctx)
         await self._apply(RunReturned(message.call_id, message.result, now_ms(), refused))
+
+    async def _why_not(self, output: JsonValue, ctx: MessageContext) -> str:
+        """Why the output of an agent that took over is refused, if so; also when it cannot be checked."""
+        try:
+            return cast("str", await contained(self.check_output(output, ctx), ctx.cancellation_token))
+        except ServerError:
+            raise  # the turn comes again
+        except Exception as error:
+            return f"it could not be checked: {text_of(error)}"
 
     # -- the loop
 

@@ -114,10 +114,12 @@ class ScriptedModel(ChatCompletionClient):
         self.requests.append(request)
         answer = self._next(request)
         if inspect.isawaitable(answer):
-            answering = asyncio.ensure_future(answer)
+            answering = asyncio.ensure_future(_answered(answer))
             if cancellation_token is not None:
                 cancellation_token.link_future(answering)
-            answer = await answering
+            answer, error = await answering
+            if error is not None:
+                raise error
         return self._counted(self._result(request, answer))
 
     async def create_stream(
@@ -214,6 +216,14 @@ def _all_capabilities() -> ModelInfo:
         multiple_system_messages=True,
         family=ModelFamily.UNKNOWN,
     )
+
+
+async def _answered(answer: Awaitable[Answer]) -> tuple[Any, BaseException | None]:
+    """What a script gives, or what it raises and would end the event loop or its task's waiter."""
+    try:
+        return await answer, None
+    except (GeneratorExit, KeyboardInterrupt, SystemExit) as error:
+        return None, error
 
 
 def _chunks(result: CreateResult) -> Iterator[str]:
