@@ -24,7 +24,7 @@ from stagebell.errors import StagebellError, Undeliverable
 from stagebell.messages.reasons import shorten
 from stagebell.messages.tool_calls import ErrorCode, ToolCall, ToolResult
 from stagebell.runtime.engine.deadlines import deadline
-from stagebell.runtime.engine.ports import Timers
+from stagebell.runtime.engine.ports import Tells
 from stagebell.tools.approvals import ApprovalRequest, ask_for_approval
 from stagebell.tools.executor import Executor
 from stagebell.tools.lifecycle import NeedsApproval
@@ -250,9 +250,9 @@ async def tell(runtime: Any, message: BaseModel, to: AgentId) -> None:
         TypeError: the runtime cannot do that.
         Undeliverable: the type of the agent is not known.
     """
-    if not hasattr(runtime, "schedule"):
-        raise TypeError(f"{type(runtime).__name__} has no schedule(): run these agents on a runtime of stagebell")
-    await cast(Timers, runtime).schedule(message, to, delay=0)
+    if not hasattr(runtime, "tell"):
+        raise TypeError(f"{type(runtime).__name__} has no tell(): run these agents on a runtime of stagebell")
+    await cast(Tells, runtime).tell(message, to)
 
 
 def _as_made(pending: Pending) -> ToolCall:

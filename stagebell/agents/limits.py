@@ -27,7 +27,7 @@ class Limits(BaseModel):
             It has to leave room below `max_state_bytes` for the results of a step.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
     max_steps: int | None = Field(default=20, ge=1)
     timeout: float | None = Field(default=None, gt=0)

@@ -36,13 +36,14 @@ from stagebell.agents.inquiries import what_happened, with_readers
 from stagebell.agents.limits import Limits
 from stagebell.agents.loop import due, next_step
 from stagebell.agents.messages import CancelRun, ContinueRun, RunEnded, RunOverdue, Task
-from stagebell.agents.state import Job, LoopState, dump_control, dump_entry, read_state
+from stagebell.agents.state import Job, LoopState, read_state, write_control, write_entry
 from stagebell.errors import DeferredReplyError, MessageError, ServerError, StagebellError
 from stagebell.messages.conversation import AnyEntry, RunResult
 from stagebell.messages.tool_calls import ErrorCode, ToolResult
 from stagebell.runtime.engine.deadlines import now_ms
 from stagebell.runtime.engine.deferred import DeferredReply
 from stagebell.runtime.engine.ports import GoingOn, Timers
+from stagebell.runtime.engine.snapshots import WrittenState, as_text
 from stagebell.runtime.engine.timers import TimerId
 from stagebell.tools.approvals import ApprovalDecision, desk_of
 from stagebell.tools.policy import text_of
@@ -71,8 +72,8 @@ class LoopActor(RoutedAgent):
         super().__init__(description)
         self.limits = limits.check()
         self.state = LoopState()
-        self._dumped: list[Any] = []
-        self._dumped_of: Sequence[AnyEntry] = ()
+        self._written: list[str] = []
+        self._written_of: Sequence[AnyEntry] = ()
         self._bytes = 0  # of the entries that were written
         self._told: int | None = None  # the change after which this instance told itself to go on
         self._begun: int | None = None  # the one after which it began to do what is due
@@ -106,15 +107,16 @@ class LoopActor(RoutedAgent):
 
     async def save_state(self) -> Mapping[str, Any]:
         """The three sections; entries that were written before are not written anew."""
-        entries, known = self.state.conversation, len(self._dumped_of)
-        if known > len(entries) or (known and entries[known - 1] is not self._dumped_of[-1]):
-            self._dumped, known, self._bytes = [], 0, 0
+        entries, known = self.state.conversation, len(self._written_of)
+        if known > len(entries) or (known and entries[known - 1] is not self._written_of[-1]):
+            self._written, known, self._bytes = [], 0, 0
         for entry in entries[known:]:
-            self._dumped.append(dump_entry(entry))
-            self._bytes += len(entry.model_dump_json())
-        self._dumped_of = entries
-        control = dump_control(self.state.control)
-        return {"conversation": self._dumped, "control": control, "business": self.state.business}
+            self._written.append(write_entry(entry))
+            self._bytes += len(self._written[-1])
+        self._written_of = entries
+        control, business = write_control(self.state.control), as_text(self.state.business)
+        conversation = ",".join(self._written)
+        return WrittenState(f'{{"conversation":[{conversation}],"control":{control},"business":{business}}}')
 
     async def load_state(self, state: Mapping[str, Any]) -> None:
         """Go on from what `save_state` gave.

@@ -23,7 +23,7 @@ from stagebell.messages.conversation import AnyEntry, Entry, RunResult, RunStatu
 from stagebell.messages.reasons import explain
 from stagebell.messages.tool_calls import ToolCall, ToolResult
 
-_CLOSED: Final = ConfigDict(extra="forbid")
+_CLOSED: Final = ConfigDict(extra="forbid", ser_json_inf_nan="constants")
 _NONE: Final = Usage()
 
 CallKind = Literal["tool", "run", "handoff", "question"]
@@ -202,6 +202,8 @@ class Run:
         if not self.pending:
             return ()
         group = self.pending[0].group
+        if not self.waiting_for:
+            return tuple(each for each in self.pending if each.group == group)
         waiting = {each.call_id for each in self.waiting_for}
         return tuple(each for each in self.pending if each.group == group and each.call.id not in waiting)
 
@@ -273,6 +275,16 @@ def dump_entry(entry: AnyEntry) -> Any:
 def dump_control(control: Control) -> Any:
     """The control section as JSON data; what has its default is left out."""
     return _control.dump_python(control, mode="json", exclude_defaults=True)
+
+
+def write_entry(entry: AnyEntry) -> str:
+    """An entry as JSON text."""
+    return entry.model_dump_json()
+
+
+def write_control(control: Control) -> str:
+    """The control section as JSON text; what has its default is left out."""
+    return _control.dump_json(control, exclude_defaults=True).decode()
 
 
 def dump_state(state: LoopState) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing_extensions import TypeVar
 
 from stagebell.messages.tool_calls import Decision, ToolResult
 
-_CLOSED: Final = ConfigDict(frozen=True, extra="forbid")
+_CLOSED: Final = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
 
 class RunStatus(StrEnum):

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, model_validator
 
 _CLOSED: Final = ConfigDict(frozen=True, extra="forbid")
+_compact: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
 class ErrorCode(StrEnum):
@@ -85,7 +86,7 @@ class ToolResult(BaseModel):
         """As the model reads it: a text as it is, everything else as compact JSON."""
         if isinstance(self.value, str):
             return self.value
-        return json.dumps(self.value, separators=(",", ":"), ensure_ascii=False)
+        return _compact(self.value)
 
 
 class FinalOutput(BaseModel):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from asyncio import CancelledError, Future, get_running_loop, sleep
+from asyncio import CancelledError, get_running_loop, sleep
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context
 from typing import Any, TypeVar, cast
@@ -324,7 +324,7 @@ class Host:
                 continue
             enqueue(hosted.live.get(agent.key) or hosted.activation(agent), entry)
 
-    def _tell_here(self, message: Any, recipient: AgentId, sender: AgentId | None, message_id: str) -> None:
+    def _tell_here(self, message: Any, recipient: AgentId, sender: AgentId | None, message_id: str | None) -> None:
         """Put a message that nobody waits for into an agent's mailbox; it inherits nothing from whoever sends it.
 
         Raises:
@@ -333,17 +333,9 @@ class Host:
         hosted = self._catalog.types.get(recipient.type)
         if hosted is None:
             raise Undeliverable(recipient, f"agent type {recipient.type!r} is not registered in this runtime")
-        reply = get_running_loop().create_future()
-        reply.add_done_callback(lambda reply: self._told(recipient, reply))
-        entry = Entry(message, Context(), sender=sender, is_rpc=True, message_id=message_id, reply=reply)
-        entry.activation = activation = hosted.activation(recipient)
+        entry = Entry(message, Context(), sender=sender, is_rpc=True, message_id=message_id)
+        entry.activation = activation = hosted.live.get(recipient.key) or hosted.activation(recipient)
         self._dispatcher.enqueue(activation, entry)
-
-    def _told(self, agent: AgentId, reply: Future[Any]) -> None:
-        """Nobody waits for the outcome: an error is told in the log."""
-        if not reply.cancelled() and (error := reply.exception()) is not None:
-            logger.error("%s failed to handle a message that nobody waits for", agent, exc_info=error)
-            self._on_publish_error(error)
 
     def may_go_on(self) -> bool:
         """Whether the turn that asks may do at once what it would else tell its own agent; see `ports.GoingOn`."""

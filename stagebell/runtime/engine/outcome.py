@@ -44,7 +44,7 @@ def require_handler(agent: Agent, message: Any, turn: Turn) -> None:
     Raises:
         CantHandle: the agent routes by type and no handler takes this one.
     """
-    if not isinstance(agent, RoutedAgent):
+    if type(message) in _handled.get(type(agent), ()) or not isinstance(agent, RoutedAgent):
         return
     cls = type(agent)
     if cls.on_unhandled_message is not RoutedAgent.on_unhandled_message:

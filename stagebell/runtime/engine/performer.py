@@ -6,9 +6,9 @@ import logging
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Final
 
-from autogen_core import Agent
+from autogen_core import Agent, AgentId
 from autogen_core.logging import DeliveryStage, MessageKind
 from opentelemetry.trace import SpanKind
 
@@ -20,6 +20,9 @@ from stagebell.runtime.engine.outcome import RuntimeRequest, handle, require_han
 from stagebell.runtime.engine.turn import LATER, Entry, Turn
 
 logger = logging.getLogger("autogen_core")
+told_logger = logging.getLogger("stagebell")
+
+_UNHEARD: Final = "%s failed to handle a message that nobody waits for"
 
 
 class Performer:
@@ -86,14 +89,14 @@ class Performer:
             elif result is None and entry.is_rpc:
                 require_handler(agent, entry.message, turn)
         except BaseException as error:
-            set_error(entry.reply, error)
+            self._answer_error(entry, turn.activation.id, error)
             return
         self._answer(turn, entry, result)
 
     def settle_error(self, turn: Turn, entry: Entry, error: BaseException) -> None:
         """Give the caller its error, or report that of a publish."""
         if entry.is_rpc:
-            set_error(entry.reply, error)
+            self._answer_error(entry, turn.activation.id, error)
         elif turn.expired:
             logger.warning("a publish to %s was not handled to its end, its deadline is over", turn.activation.id)
         elif isinstance(error, CancelledError):
@@ -110,7 +113,17 @@ class Performer:
             entry.receipt.drop()
         if entry.delivery is not None:
             entry.delivery.delivered(error)
+        if entry.told and entry.activation is not None:
+            told_logger.error(_UNHEARD, entry.activation.id, exc_info=error)
         set_error(entry.reply, error)
+
+    def _answer_error(self, entry: Entry, agent: AgentId, error: BaseException) -> None:
+        """Give the caller its error; when there is none, it is told in the log."""
+        if not entry.told:
+            set_error(entry.reply, error)
+        elif not isinstance(error, CancelledError):
+            told_logger.error(_UNHEARD, agent, exc_info=error)
+            self._on_error(error)
 
     async def _handle_limited(self, turn: Turn, agent: Agent, entry: Entry) -> Any:
         """Handle a publish that may be cancelled or come too late; what is bound to its process handles it anyway."""

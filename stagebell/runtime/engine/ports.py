@@ -147,6 +147,14 @@ class Timers(Protocol):
         ...
 
 
+class Tells(Protocol):
+    """Messages to one agent that nobody waits for; both runtimes can do this."""
+
+    async def tell(self, message: Any, to: AgentId) -> None:
+        """Send a message to one agent, whose handler answers nobody; see `LocalRuntime.tell`."""
+        ...
+
+
 class SavedStates(Protocol):
     """The states of agents without their agents; both runtimes can tell them, and `Publisher` too."""
 

@@ -2,14 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, cast
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, cast
 
 from autogen_core import Agent, AgentId
 
 from stagebell.errors import MalformedState
 from stagebell.runtime.engine.catalog import Catalog
 from stagebell.runtime.engine.options import saves_state
+
+
+class WrittenState(Mapping[str, Any]):
+    """A state that is JSON text already, for agents that keep what was written before; read when somebody looks in.
+
+    Args:
+        text: a JSON object, as a runtime stores it.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._read: dict[str, Any] | None = None
+
+    def __getitem__(self, name: str) -> Any:
+        return self._fields[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+    @property
+    def _fields(self) -> dict[str, Any]:
+        if self._read is None:
+            self._read = json.loads(self.text)
+        return cast("dict[str, Any]", self._read)
+
+
+def as_text(value: Any) -> str:
+    """JSON data as a runtime stores it. Raises TypeError, ValueError or RecursionError for what is none."""
+    return _json.encode(value)
+
+
+_json: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 
 
 async def state_of(agent: Agent) -> dict[str, Any]:

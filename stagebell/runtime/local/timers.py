@@ -9,7 +9,6 @@ from typing import Any
 from autogen_core import AgentId, TopicId
 
 from stagebell.errors import RuntimeNotRunning, Undeliverable
-from stagebell.messages.ids import new_message_id
 from stagebell.runtime.engine.host import Host
 from stagebell.runtime.engine.subscriptions import Subscriptions
 from stagebell.runtime.engine.timers import NOW, MemoryTimers, Plan, Scheduled, Timer, TimerId, as_time
@@ -60,18 +59,30 @@ class LocalTimers(Host):
             MessageDroppedException: an intervention dropped the message.
         """
         plan, id = Plan.of(delay, every, at), TimerId.make(to, name)
-        if not self._dispatcher.accepting:
-            raise RuntimeNotRunning(f"a timer for {to} was refused: the runtime is stopped, call start() first")
-        caller = self._caller()
-        sender = caller.activation.id if caller is not None else None
+        if plan == NOW and name is None and isinstance(to, AgentId):
+            await self.tell(message, to)
+            return Timer(str(id), as_time(self._clock.now_ms()), self)
+        sender = self._sender_to(to)
         if self._watched:
             topic = to if isinstance(to, TopicId) else None
             message = await self._watcher.schedule(message, context_of(sender, topic, None, None), to)
-        if plan == NOW and name is None and isinstance(to, AgentId):
-            self._tell_here(message, to, sender, new_message_id())
-            return Timer(str(id), as_time(self._clock.now_ms()), self)
         due = self._timers.set(Scheduled(id, plan, message, sender))
         return Timer(str(id), as_time(due), self)
+
+    async def tell(self, message: Any, to: AgentId) -> None:
+        """Send a message to one agent, without waiting for it; its handler answers nobody.
+
+        It takes its place in the agent's mailbox before this returns, and inherits nothing from the turn that sends it.
+
+        Raises:
+            RuntimeNotRunning: the runtime was stopped.
+            Undeliverable: the agent's type is not registered.
+            MessageDroppedException: an intervention dropped the message.
+        """
+        sender = self._sender_to(to)
+        if self._watched:
+            message = await self._watcher.schedule(message, context_of(sender, None, None, None), to)
+        self._tell_here(message, to, sender, None)
 
     async def cancel_timer(self, id: str) -> bool:
         """Let a timer come no more.
@@ -86,6 +97,12 @@ class LocalTimers(Host):
             ValueError: this is no id of a timer.
         """
         return self._timers.cancel(TimerId.parse(id))
+
+    def _sender_to(self, to: AgentId | TopicId) -> AgentId | None:
+        if not self._dispatcher.accepting:
+            raise RuntimeNotRunning(f"a message for {to} was refused: the runtime is stopped, call start() first")
+        caller = self._caller()
+        return None if caller is None else caller.activation.id
 
     def _deliver(self, scheduled: Scheduled, message_id: str) -> None:
         to, sender = scheduled.id.to, scheduled.sender

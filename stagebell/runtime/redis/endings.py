@@ -17,7 +17,6 @@ from stagebell.errors import ServerError, ServerRefused
 from stagebell.messages.envelope import Envelope
 from stagebell.runtime.engine.activation import Activation
 from stagebell.runtime.engine.clock import Alarm
-from stagebell.runtime.engine.snapshots import state_of
 from stagebell.runtime.engine.turn import Turn
 from stagebell.runtime.redis.calls import TurnCalls
 from stagebell.runtime.redis.effects import Effect, Mark, set_mark
@@ -103,7 +102,7 @@ class TurnEnding(ABC):
         if agent is None or stored is None or not stored.keeps:
             return b""
         assert stored.form is not None  # the agent was loaded before its turn began
-        data = self._services.wire.encode_state(self.agent, stored.form, await state_of(agent))
+        data = self._services.wire.encode_state(self.agent, stored.form, await agent.save_state())
         return b"" if data == stored.data and self._nested is None else data
 
     @property

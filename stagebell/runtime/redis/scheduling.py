@@ -56,15 +56,15 @@ class Scheduling(Sending):
             RuntimeNotRunning: the runtime is not running.
         """
         plan, id = Plan.of(delay, every, at), TimerId.make(to, name)
+        if plan == NOW and name is None and isinstance(to, AgentId):
+            await self.tell(message, to)
+            return Timer(str(id), as_time(self._clock.now_ms()), self)
         node = self._running(f"a timer for {to}")
         caller = self._caller()
         sender = caller.activation.id if caller is not None else None
         if self._watched:
             topic = to if isinstance(to, TopicId) else None
             message = await self._watcher.schedule(message, context_of(sender, topic, None, None), to)
-        if plan == NOW and name is None and isinstance(to, AgentId):
-            await self._tell(node, message, to, sender)
-            return Timer(str(id), as_time(self._clock.now_ms()), self)
         timed = Timed(id, plan, node.services.wire.encode(message), sender, node.services.wire)
         return Timer(str(id), as_time(await self._set(node, timed, plan)), self)
 
@@ -76,7 +76,23 @@ class Scheduling(Sending):
         turn.outbox.set_timer(timed)
         return plan.first_due(self._clock.now_ms())
 
-    async def _tell(self, node: Node, message: Any, to: AgentId, sender: AgentId | None) -> None:
+    async def tell(self, message: Any, to: AgentId) -> None:
+        """Send a message to one agent, without waiting for it; its handler answers nobody.
+
+        From inside a turn it leaves with the turn's commit, in line with what the turn publishes; from outside it is in
+        the agent's inbox when this returns. It inherits nothing from the turn that sends it.
+
+        Raises:
+            UnregisteredType, MessageTooLarge: the message cannot travel.
+            Undeliverable: nobody has hosted the agent's type for `undeliverable_after`.
+            MessageDroppedException: an intervention dropped the message.
+            RuntimeNotRunning: the runtime is not running.
+        """
+        node = self._running("a message to an agent")
+        caller = self._caller()
+        sender = None if caller is None else caller.activation.id
+        if self._watched:
+            message = await self._watcher.schedule(message, context_of(sender, None, None, None), to)
         services, turn = node.services, self._durable_turn()
         if turn is None or is_immediate():
             id = new_message_id()

@@ -20,7 +20,7 @@ from stagebell.messages.registry import Encoded, TypeRegistry
 from stagebell.runtime.engine.hops import next_hop
 from stagebell.runtime.engine.migrations import StateForm, StoredState
 from stagebell.runtime.engine.options import is_version
-from stagebell.runtime.engine.snapshots import check_state
+from stagebell.runtime.engine.snapshots import WrittenState, as_text, check_state
 from stagebell.runtime.redis.keys import leased_keys
 from stagebell.runtime.redis.requests import NO_REPLY, ReplyTo
 from stagebell.runtime.redis.settings import RedisSettings
@@ -28,7 +28,6 @@ from stagebell.runtime.redis.settings import RedisSettings
 logger = logging.getLogger("stagebell")
 
 _REASON = 1000  # characters
-_STATE = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 
 
 class Wire:
@@ -159,10 +158,9 @@ class Wire:
             StateTooLarge: it is larger than `max_state_bytes`.
         """
         check_state(agent, state)
-        if not all(map(_is_text, cast("Mapping[object, Any]", state))):
-            raise MalformedState(agent, "save_state must return a mapping whose keys are text")
         try:
-            data = _STATE.encode({"type": form.type, "version": form.version, "state": dict(state)}).encode()
+            text = state.text if isinstance(state, WrittenState) else _written(agent, state)
+            data = f'{{"type":{as_text(form.type)},"version":{form.version},"state":{text}}}'.encode()
         except RecursionError:
             raise MalformedState(agent, "what save_state returned is nested too deep, or in itself") from None
         except (TypeError, ValueError) as error:
@@ -170,6 +168,12 @@ class Wire:
         if len(data) > self._settings.max_state_bytes:
             raise StateTooLarge(agent, len(data), self._settings.max_state_bytes)
         return data
+
+
+def _written(agent: AgentId, state: Mapping[str, Any]) -> str:
+    if not all(map(_is_text, cast("Mapping[object, Any]", state))):
+        raise MalformedState(agent, "save_state must return a mapping whose keys are text")
+    return as_text(dict(state))
 
 
 def traceback_text(error: BaseException) -> str:
