@@ -77,6 +77,7 @@ class LoopActor(RoutedAgent):
         self._bytes = 0  # of the entries that were written
         self._told: int | None = None  # the change after which this instance told itself to go on
         self._begun: int | None = None  # the one after which it began to do what is due
+        self._due_in: tuple[LoopState, Due | None] = self.state, None
 
     @classmethod
     def _discover_handlers(cls) -> Any:
@@ -147,7 +148,7 @@ class LoopActor(RoutedAgent):
             event = await self._outcome(next_one, ctx)
             self._begun = None  # it is done
             await self._move(event)
-            next_one = due(self.state)
+            next_one = self._due()
             if (isinstance(next_one, RequestModel) and next_one.retries) or not runtime.may_go_on():
                 break
         await self._go_on()
@@ -195,7 +196,7 @@ class LoopActor(RoutedAgent):
         sequence = self.state.control.sequence
         if self._told == sequence:
             return
-        match due(self.state):
+        match self._due():
             case None:
                 return
             case RequestModel(retries) if retries:
@@ -204,6 +205,12 @@ class LoopActor(RoutedAgent):
             case _:
                 await tell(self.runtime, ContinueRun(sequence=sequence), self.id)
         self._told = sequence
+
+    def _due(self) -> Due | None:
+        """What is to be done now, found out once for each state."""
+        if self._due_in[0] is not self.state:
+            self._due_in = self.state, due(self.state)
+        return self._due_in[1]
 
     async def _finish(self, job: Job, result: RunResult, *, timed: bool) -> None:
         self.forget()

@@ -50,7 +50,6 @@ from stagebell.agents.inquiries import (
     with_reply,
 )
 from stagebell.agents.kept import KeptActor
-from stagebell.agents.loop import due
 from stagebell.agents.messages import (
     AdoptRun,
     AnswerQuestion,
@@ -239,7 +238,7 @@ class RunAgent(KeptActor):
     @message_handler
     async def on_continue(self, message: ContinueRun, ctx: MessageContext) -> None:
         """Do what is due."""
-        work = due(self.state) if message.sequence == self.state.control.sequence else None
+        work = self._due() if message.sequence == self.state.control.sequence else None
         if work is not None:
             await self._do(work, ctx)
 
