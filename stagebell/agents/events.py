@@ -232,3 +232,9 @@ class Step:
 
     state: LoopState
     actions: tuple[Action, ...] = field(default=())
+
+    @property
+    def due(self) -> Due | None:
+        """That one thing."""
+        last = self.actions[-1] if self.actions else None
+        return last if isinstance(last, RequestModel | RunCalls | Compensate) else None

@@ -172,7 +172,8 @@ class LoopActor(RoutedAgent):
 
     async def _move(self, event: Event) -> None:
         step = next_step(self.state, event, self.limits)
-        self.state = step.state
+        if step.state is not self.state:
+            self.state, self._due_in = step.state, (step.state, step.due)
         await self._act_on(step.actions)
         if self.state.control.readers:
             await self._answer_readers()
