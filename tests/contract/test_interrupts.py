@@ -282,3 +282,15 @@ async def test_what_waits_before_it_is_interrupted_too(make_runtime: Any, start:
     assert [word for word in await stopped if word != "begun"] == ["stop!"]
     assert not waits.errors
     await asyncio.wait_for(runtime.stop_when_idle(), 10)
+
+
+async def test_a_call_that_is_named_is_interrupted_however_it_was_begun(make_runtime: Any, start: Any) -> None:
+    runtime, waits = await choosy(make_runtime, start)
+    for count in (1, 2):  # the first call makes the agent, the second finds it idle
+        call = asyncio.create_task(runtime.send_message(Go(), PATIENT))
+        await asyncio.wait_for(waits.entered.wait(), 5)
+        await asyncio.wait_for(stop(runtime), 5)
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(call, 5)
+        assert len(waits.errors) == count
+        waits.entered.clear()
