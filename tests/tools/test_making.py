@@ -180,12 +180,34 @@ async def test_results_are_json() -> None:
         ({"a": [1, object()]}, r"it\.a\[1\] is a object"),
         (Receipt(Line(item="tea"), date(2030, 1, 2), by=threading.Lock()), r"it\.by is a lock"),
         (b"\xff", "it is a bytes"),
+        (float("nan"), r"it is a float \(nan\)"),
+        ([1.0, {"a": float("inf")}], r"it\[1\]\.a is a float \(inf\)"),
+        (Receipt(Line(item="tea"), date(2030, 1, 2), by=float("-inf")), r"it\.by is a float \(-inf\)"),
+        ({"\ud800": object()}, r"it\.\\ud800 is a object"),
     ],
 )
 def test_what_is_no_json_is_named(value: Any, path: str) -> None:
     with pytest.raises(NotJson, match=path) as refused:
         as_json(value, "it")
     assert " at 0x" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "escaped"),
+    [
+        ("a\ud800b", "a\\ud800b"),
+        ({"k\ud800": ["\udfff", 1]}, {"k\\ud800": ["\\udfff", 1]}),
+        (Line(item="\ud800"), {"item": "\\ud800", "count": 1}),
+        (
+            Receipt(Line(item="\ud800"), date(2030, 1, 2)),
+            {"line": {"item": "\\ud800", "count": 1}, "on": "2030-01-02", "by": None},
+        ),
+        ("日本\0😀", "日本\0😀"),
+    ],
+)
+def test_what_utf_8_cannot_write_is_escaped(value: Any, escaped: Any) -> None:
+    assert as_json(value) == escaped
+    json.dumps(as_json(value), ensure_ascii=False).encode()
 
 
 def test_what_contains_itself_is_no_json() -> None:
