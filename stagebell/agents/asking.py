@@ -28,6 +28,7 @@ from stagebell.agents.outputs import Outputs, Rejected
 from stagebell.agents.stand_ins import Exchange, listened, model_for, tell_listeners
 from stagebell.agents.state import Pending
 from stagebell.agents.streaming import Stream
+from stagebell.agents.writable import writable, writable_arguments, writable_value
 from stagebell.errors import StagebellError
 from stagebell.messages.conversation import Usage
 from stagebell.messages.reasons import shorten
@@ -199,13 +200,13 @@ class Asking(Generic[Deps, Output]):
             calls = _calls(result.content, context.step, used_ids)
             if calls:
                 visible = {each["name"] for each in request.tools}
-                text = result.thought or ""
+                text = writable(result.thought or "")
                 return ModelDecided(self.delegates.decision(calls, text), self._plan(calls, visible), usage, now())
-        answer = result.content if isinstance(result.content, str) else ""
+        answer = writable(result.content) if isinstance(result.content, str) else ""
         checked = await self.outputs.check(answer, context)
         if isinstance(checked, Rejected):
-            return AnswerRejected(answer, checked.error, usage, now(), final=checked.final)
-        return OutputAccepted(checked, usage, now())
+            return AnswerRejected(answer, writable(checked.error), usage, now(), final=checked.final)
+        return OutputAccepted(writable_value(checked), usage, now())
 
     def _plan(self, calls: Sequence[ToolCall], visible: Collection[str]) -> tuple[Pending, ...]:
         """The calls in groups; those to tools that the model was not shown are not made."""
@@ -258,16 +259,16 @@ def _calls(calls: Sequence[FunctionCall], step: int, used_ids: Collection[str]) 
     """The calls of an answer, each with an id that the run has not had: some services count from 0 each time."""
     taken, made = set(used_ids), list[ToolCall]()
     for number, call in enumerate(calls):
-        id = call.id or f"call_{number}"
+        id = writable(call.id) or f"call_{number}"
         if id in taken:
             id = f"{id}.{step + 1}.{number}"
         taken.add(id)
-        made.append(ToolCall(id=id, name=call.name, arguments=call.arguments))
+        made.append(ToolCall(id=id, name=writable(call.name), arguments=writable_arguments(call.arguments)))
     return made
 
 
 def _said(error: BaseException) -> str:
-    text = str(error).strip()
+    text = writable(str(error)).strip()
     return shorten(f"{type(error).__name__}: {text}" if text else type(error).__name__)
 
 

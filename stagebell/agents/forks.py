@@ -25,8 +25,11 @@ def fork_state(state: LoopState, run_id: str, step: int, new_id: str) -> LoopSta
 
     Raises:
         UnknownRun: there is no such run in the conversation.
-        ValueError: it did not come so far, its output was given in that step, or calls of it have no result.
+        ValueError: the step is below 0; the run did not come so far, gave its output in that step, or calls of it have
+            no result.
     """
+    if step < 0:
+        raise ValueError(f"a run is forked after one of its steps, or at its beginning, which is 0; not after {step}")
     entries = _upto(state.conversation, run_id, step)
     own = [entry for entry in entries if entry.run_id == run_id]
     _check(own, step)

@@ -212,7 +212,13 @@ class RunHandle(Generic[Output]):
         return cast("Output", result.output)
 
     async def events(self, offset: int = 0) -> AsyncGenerator[Happened, None]:
-        """What happens in the run, from the beginning or from the offset of an earlier event on, until it ends."""
+        """What happens in the run, from the beginning or from the offset of an earlier event on, until it ends.
+
+        Raises:
+            ValueError: the offset is below 0.
+        """
+        if offset < 0:
+            raise ValueError(f"an offset is 0 or that of an earlier event, not {offset}")
         ended = False
         while not ended:
             events = cast("RunEvents", await self._ask(ReadRun(run_id=self.run_id, offset=offset)))
@@ -245,7 +251,7 @@ class RunHandle(Generic[Output]):
         return await self._hold("go")
 
     async def step(self) -> RunStatus:
-        """Let a paused run do one thing (ask the model, or run calls), and wait until that is done."""
+        """Let a paused run do one thing (ask the model, or run calls), and wait until that is done, or itself waits."""
         snapshot = await self._inspect()
         if snapshot.status is not RunStatus.PAUSED:
             return snapshot.status
@@ -254,7 +260,7 @@ class RunHandle(Generic[Output]):
         while True:
             events = cast("RunEvents", await self._ask(ReadRun(run_id=self.run_id, offset=offset)))
             offset = events.offset
-            if events.ended or any(not isinstance(entry, Noted) for entry in events.entries):
+            if events.ended or any(_ends_step(entry) for entry in events.entries):
                 return await self.status()
 
     async def fork(
@@ -268,8 +274,8 @@ class RunHandle(Generic[Output]):
             conversation: its name; by default a new one.
 
         Raises:
-            ValueError: the run did not come so far, gave its output in that step, or calls of it have no result; or
-                the conversation exists.
+            ValueError: the step is below 0; the run did not come so far, gave its output in that step, or calls of it
+                have no result; or the conversation exists.
         """
         key = f"{self.agent.key}~{uuid4().hex[:8]}" if conversation is None else conversation
         agent = AgentId(self.agent.type, key)
@@ -297,3 +303,8 @@ class RunHandle(Generic[Output]):
 
     async def _ask(self, message: Any) -> Any:
         return await self._runs.ask(message, self.agent)
+
+
+def _ends_step(entry: AnyEntry) -> bool:
+    """True for what a step comes to: an answer, results, or that the run waits for somebody."""
+    return not isinstance(entry, Noted) or entry.what == "model_failed" or entry.what.startswith("waits_for_")

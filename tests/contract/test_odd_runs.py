@@ -1,0 +1,52 @@
+"""Runs whose models, callers or limits are odd, on every runtime: each ends, or is refused with a word."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from autogen_core import FunctionCall
+
+from stagebell.agents.runs import Runs
+from stagebell.messages.conversation import RunStatus
+from tests.support.loops import host_model, run, says, wants
+
+
+async def test_halves_of_surrogate_pairs_are_escaped(runtime: Any, start: Any) -> None:
+    seen: list[str] = []
+
+    def echo(text: str) -> str:
+        """Say it again."""
+        seen.append(text)
+        return text
+
+    raw = FunctionCall(id="x\udfff", name="echo", arguments='{"text": "b\udc00"}')
+    model = says(FunctionCall(id="1", name="echo", arguments='{"text": "a\\ud800"}'), raw, "bad \ud800 text")
+    await host_model(runtime, model, tools=[echo])
+    await start(runtime)
+    assert (await run(runtime)).output == "bad \\ud800 text"
+    assert seen == ["a\\ud800", "b\\udc00"]
+
+
+async def test_a_step_that_comes_to_a_wait_is_done(runtime: Any, start: Any) -> None:
+    call = wants("ask_person", question="How many?")
+    await host_model(runtime, says(call, "thanks"), ask_person=True)
+    await start(runtime)
+    handle = await Runs(runtime).start("assistant", "ask", paused=True)
+    assert await handle.step() is RunStatus.PAUSED
+    assert await asyncio.wait_for(handle.step(), 10) in (RunStatus.PAUSED, RunStatus.WAITING)
+    await handle.answer(call.id, "two")
+    await handle.resume()
+    assert (await handle.result()).output == "thanks"
+
+
+async def test_what_is_before_the_beginning_is_refused(runtime: Any, start: Any) -> None:
+    await host_model(runtime, says("done"))
+    await start(runtime)
+    handle = await Runs(runtime).start("assistant", "go")
+    await handle.result()
+    with pytest.raises(ValueError, match="not after -1"):
+        await handle.fork(-1)
+    with pytest.raises(ValueError, match="not -1"):
+        await anext(handle.events(-1))
