@@ -195,9 +195,7 @@ class Host:
         ):
             return await self._call_queued(activation, message, sender, token, message_id, caller, deadline, hops)
         turn = Turn(activation, caller, sender, None, True, token, message_id)
-        turn.inline = True
-        if hosted.interrupted_by:
-            turn.handles = type(message)
+        turn.inline, turn.handles = True, type(message)
         activation.push_turn(turn)
         try:
             result = await drive(self._dispatcher, turn, agent.on_message(message, turn), context_for(hops))

@@ -85,6 +85,11 @@ class Entry:
         self.turn: Turn | None = None
         self.plain = receipt is None and delivery is None and deadline is None and (token is None or is_rpc)
 
+    @property
+    def told(self) -> bool:
+        """True for a message in memory to one agent for which nobody waits."""
+        return self.is_rpc and self.reply is None and self.receipt is None
+
 
 class Turn(MessageContext):
     """One message handled by one agent, from its start to its end.
