@@ -202,12 +202,7 @@ class Dispatcher:
         Most handlers end in their first step, and then nothing but their own code was run.
         """
         self.queued -= 1
-        turn = Turn(activation, entry.parent, entry.sender, entry.topic_id, entry.is_rpc, entry.token, entry.message_id)
-        if activation.hosted.interrupted_by:
-            turn.handles = type(entry.message)
-        if entry.is_rpc:
-            entry.turn, turn.reply = turn, entry.reply
-        activation.push_turn(turn)
+        turn = self._open_turn(activation, entry)
         work = agent.on_message(entry.message, turn)
         context = entry.context.copy()
         try:
