@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from stagebell.runtime.redis.retries import MOST_ATTEMPTS
 from tests.simulation.expected import Expected
 from tests.simulation.programs import Root
 from tests.simulation.store import Store
@@ -28,6 +29,15 @@ class Found:
     letters: Counter[str] = field(default_factory=Counter[str])
     reasons: dict[str, str] = field(default_factory=dict[str, str])
     left: list[str] = field(default_factory=list[str])
+    grants: int = 0
+
+    @property
+    def worn_out(self) -> bool:
+        """A message was set aside since its owners were taken for dead so often, and they were: nothing more is known.
+
+        A partition had as many owners as a message may lose; each was cut off, or starved, for longer than its lease.
+        """
+        return self.grants >= MOST_ATTEMPTS and any("died" in reason for reason in self.reasons.values())
 
 
 def look(store: Store) -> Found:
@@ -40,6 +50,8 @@ def look(store: Store) -> Found:
             agent = f"{match[2]}/{match[3]}"
             found.versions[agent] = int(version)
             found.logs[agent] = json.loads(data)["state"]["log"] if data else []
+        elif name.endswith(":own"):
+            found.grants = max(found.grants, int(store.ask(("HGET", name, "epoch"))[0] or 0))
         elif name.endswith("dlq"):
             for _, flat in store.ask(("XRANGE", name, "-", "+"))[0]:
                 _letter(found, dict(zip(flat[::2], flat[1::2], strict=True)))

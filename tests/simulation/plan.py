@@ -13,7 +13,7 @@ from tests.simulation.programs import Root, make_roots
 LIMITS = "STAGEBELL_SIMULATE_LIMITS"
 """With 1 in this variable calls are given up and have deadlines, too (`--limits`).
 
-One schedule in some hundreds fails then: a nested turn is lost or repeated when its caller gives up at a bad moment.
+About one schedule in a thousand fails then: a nested turn is lost when its caller gives up at a bad moment.
 """
 
 
