@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -9,7 +10,9 @@ from pydantic import JsonValue
 
 from stagebell.agents.state import Hold, Job, LoopState, Pending, Run, Undo, WaitKind
 from stagebell.messages.conversation import RunResult, Usage
-from stagebell.messages.tool_calls import AnyDecision, ToolResult
+from stagebell.messages.tool_calls import AnyDecision, ToolResult, UseTools
+
+_LONG: Final = 5_000  # characters
 
 UNCHANGED: Final[JsonValue] = "\0unchanged"
 """In the place of the business section: it stays as it is."""
@@ -238,3 +241,21 @@ class Step:
         """That one thing."""
         last = self.actions[-1] if self.actions else None
         return last if isinstance(last, RequestModel | RunCalls | Compensate) else None
+
+
+Answered: TypeAlias = ModelDecided | OutputAccepted | AnswerRejected
+"""What the model has said."""
+
+
+def size_of(event: Answered) -> int:
+    """How many bytes of JSON the model has said, for what is long; else not more than it has characters."""
+    match event:
+        case ModelDecided(decision, calls):
+            texts = [each.call.arguments for each in calls]
+            if isinstance(decision, UseTools):
+                texts.append(decision.text)
+        case OutputAccepted(output):
+            texts = [output if isinstance(output, str) else json.dumps(output)]
+        case AnswerRejected(answer, error):
+            texts = [answer, error]
+    return sum(len(text) if len(text) < _LONG else len(json.dumps(text, ensure_ascii=False).encode()) for text in texts)

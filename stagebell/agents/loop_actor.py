@@ -19,6 +19,7 @@ from stagebell.agents.acting import tell
 from stagebell.agents.contained import Uncontrolled, contained
 from stagebell.agents.events import (
     Action,
+    Answered,
     Begin,
     CallsHandled,
     CancelBelow,
@@ -31,6 +32,7 @@ from stagebell.agents.events import (
     RunCalls,
     Undone,
     Withdraw,
+    size_of,
 )
 from stagebell.agents.inquiries import what_happened, with_readers
 from stagebell.agents.limits import Limits
@@ -53,6 +55,8 @@ logger = logging.getLogger("stagebell")
 _FIRST_PAUSE: Final = 0.2  # seconds before a request that failed is made again; each further one is twice as long
 _LONGEST_PAUSE: Final = 10.0
 _STEPS_BETWEEN_YIELDS: Final = 16
+_SMALL: Final = 50_000  # bytes of an answer for which there is room in any case
+_ROOM: Final = 1.4  # what a state may have, by `max_bytes`: a little less than `max_state_bytes` when both are defaults
 
 _handlers: dict[type, Any] = {}
 
@@ -146,6 +150,8 @@ class LoopActor(RoutedAgent):
             if not steps % _STEPS_BETWEEN_YIELDS:
                 await asyncio.sleep(0)  # models and tools of tests never give way to others
             event = await self._outcome(next_one, ctx)
+            if isinstance(event, Answered) and not runtime.may_go_on():
+                event = self._with_room(event)
             self._begun = None  # it is done
             await self._move(event)
             next_one = self._due()
@@ -164,6 +170,14 @@ class LoopActor(RoutedAgent):
         except Exception as error:
             logger.exception("%s could not do what was due in its run", self.id)
             return impossible(work, str(error) if isinstance(error, Uncontrolled) else text_of(error))
+
+    def _with_room(self, event: Answered) -> Event:
+        """An answer, or why a state that is stored has no room for it: it would be there up to three times."""
+        size = size_of(event)
+        if size <= _SMALL or self._bytes + 3 * size <= self.limits.max_bytes * _ROOM:
+            return event
+        text = f"the answer has {size:,} bytes, for which a conversation of {self._bytes:,} bytes has no room"
+        return ModelFailed(text, now_ms(), final=True)
 
     async def _apply(self, event: Event) -> None:
         """Let the loop move on, do what that asks for, and see to it that what is due will be done."""

@@ -9,7 +9,7 @@ import pytest
 from autogen_core import FunctionCall
 
 from stagebell.agents.runs import Runs
-from stagebell.messages.conversation import RunStatus
+from stagebell.messages.conversation import RunStatus, TerminationReason
 from tests.support.loops import host_model, run, says, wants
 
 
@@ -50,3 +50,22 @@ async def test_what_is_before_the_beginning_is_refused(runtime: Any, start: Any)
         await handle.fork(-1)
     with pytest.raises(ValueError, match="not -1"):
         await anext(handle.events(-1))
+
+
+@pytest.mark.parametrize("large", ["arguments", "output"])
+async def test_an_answer_for_which_there_is_no_room_ends_the_run(runtime: Any, start: Any, large: str) -> None:
+    def measure(text: str) -> int:
+        """How long it is."""
+        return len(text)
+
+    text = "x" * 2_000_000
+    model = says(wants("measure", text=text), "done") if large == "arguments" else says(text)
+    await host_model(runtime, model, tools=[measure])
+    await start(runtime)
+    result = await run(runtime)
+    if result.status is RunStatus.SUCCEEDED:  # in memory there is room
+        assert result.output in ("done", text)
+    else:
+        assert result.reason is TerminationReason.MODEL_ERROR
+        assert "no room" in result.text
+        assert len(model.requests) == 1
