@@ -38,12 +38,12 @@ class StoredRun(NamedTuple):
 
 def agent_of(run_id: str) -> AgentId:
     """The conversation of a run. Raises UnknownRun when this is no id of one."""
-    agent, found, number = run_id.rpartition("#")
+    agent, _, number = run_id.rpartition("#")
     try:
         id = AgentId.from_str(agent)
     except ValueError as error:
-        raise UnknownRun(run_id, str(error)) from None
-    if not (found and number):
+        raise UnknownRun(run_id, str(error) if agent else "") from None
+    if not number:
         raise UnknownRun(run_id)
     return id
 

@@ -30,7 +30,7 @@ from autogen_core import (
 )
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, model_validator
 
-from stagebell.errors import AlreadyDecided, AlreadyRegistered, Undeliverable, UnknownApproval
+from stagebell.errors import AlreadyDecided, AlreadyRegistered, ServerRefused, Undeliverable, UnknownApproval
 from stagebell.messages.tool_calls import ToolCall
 from stagebell.runtime.engine.options import agent_options
 from stagebell.runtime.engine.ports import SavedStates, Timers
@@ -306,7 +306,7 @@ class Approvals:
         Raises:
             UnknownApproval: nobody has asked for it.
             AlreadyDecided: somebody has decided before.
-            Undeliverable: nobody has ever asked for an approval in this namespace.
+            Undeliverable: the type of the agent that asked is not known any more.
         """
         return await self.decide(ApprovalDecision(id=id, verdict="approve", by=by, reason=reason))
 
@@ -331,7 +331,20 @@ class Approvals:
         except Undeliverable as error:
             if error.recipient != str(desk):
                 raise  # it is the agent that asked, of which nobody knows any more
+            await self._find(decision.id)
             # No worker: the call was taken back from the desk's inbox.
             await cast(Timers, self._runtime).schedule(decision, desk, delay=0)
             return False
         return True
+
+    async def _find(self, id: str) -> None:
+        """Look whether a request is stored, where no desk is there to say so; who may not read is let through."""
+        try:
+            stored = (await cast(SavedStates, self._runtime).saved_states(DESK, desk_of(id).key)).values()
+        except ServerRefused:
+            return
+        for state in stored:
+            if (known := _decided.validate_python(state["decided"]).get(id)) is not None:
+                raise AlreadyDecided(id, known.verdict, known.by)
+        if not any(id in state["pending"] for state in stored):
+            raise UnknownApproval(id)

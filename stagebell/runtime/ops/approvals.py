@@ -58,7 +58,7 @@ def run_decide(
     Raises:
         UnknownApproval: nobody has asked for it.
         AlreadyDecided: somebody has decided before.
-        CommandFailed: nobody has ever asked for an approval in this namespace.
+        CommandFailed: the agent that asked is gone.
     """
     verdict: Any = "reject" if not approved else "approve" if arguments is None else "edit"
     who = _user() if by is None else by

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 import time
 
@@ -16,13 +17,17 @@ from stagebell.agents.state import LoopState, dump_entry
 from stagebell.agents.trajectory import tell
 from stagebell.messages.envelope import timestamp
 from stagebell.messages.masking import mask
-from stagebell.runtime.ops.console import give
+from stagebell.runtime.ops.console import USAGE, CommandFailed, give
 from stagebell.runtime.ops.reading import WIDTH_OF_A_PIPE, server_to_read
 from stagebell.runtime.ops.settings import Settings
 from stagebell.runtime.ops.tables import span, table
+from stagebell.runtime.redis.connection import Connection
+from stagebell.runtime.redis.keys import NamespaceKeys
 from stagebell.runtime.redis.publisher import Publisher
 
 _HEADINGS = "run|status|reason|#steps|last tool|began|waits for"
+
+_TYPE = re.compile(r"[\w.-]+")
 
 
 def run_show(settings: Settings, *, run_id: str, whole: bool, as_json: bool) -> None:
@@ -47,8 +52,11 @@ def run_list(settings: Settings, *, type: str, limit: int | None, as_json: bool)
     """Show the runs of the agents of one type, the newest first.
 
     Raises:
+        CommandFailed: there can be no such type, or nobody knows it.
         StagebellError: the server cannot be reached, or refuses.
     """
+    if not _TYPE.fullmatch(type):
+        raise CommandFailed(f"{type!r} is no agent type: those have letters, digits or _ - .", code=USAGE)
     found = asyncio.run(_runs(settings, type))
     shown = found if limit is None else found[:limit]
     if as_json:
@@ -69,7 +77,23 @@ async def _conversation(settings: Settings, run_id: str) -> LoopState:
 
 async def _runs(settings: Settings, type: str) -> list[StoredRun]:
     async with server_to_read(settings) as url, Publisher(url, namespace=settings.namespace) as publisher:
-        return await stored_runs(publisher, type)
+        found = await stored_runs(publisher, type)
+        if not found:
+            await _check_type(url, settings.namespace, type)
+        return found
+
+
+async def _check_type(url: str, namespace: str, type: str) -> None:
+    """A list may be empty because nobody knows the type."""
+    connection = await Connection.open(url, name="stagebell-run")
+    try:
+        names: list[bytes] = await connection.execute("HKEYS", NamespaceKeys(namespace).reg)
+    finally:
+        connection.close()
+    known = sorted(name[2:].decode() for name in names if name.startswith(b"t:"))
+    if type not in known:
+        others = f"; known are {', '.join(known[:20])}" if known else ""
+        raise CommandFailed(f"no worker has ever hosted agents of type {type!r} in namespace {namespace}{others}")
 
 
 def _to_json(run: StoredRun) -> dict[str, object]:

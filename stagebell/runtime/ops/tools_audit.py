@@ -107,7 +107,7 @@ def run_audit(target: str, *, strict: bool, as_json: bool) -> int:
         give(json.dumps(asdict(found)))
     else:
         show(found, Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH_OF_A_PIPE))
-    return 1 if strict and (found.undeclared or found.failures) else 0
+    return 1 if found.failures or (strict and found.undeclared) else 0
 
 
 async def _audit(target: str, setup: Setup) -> Audit:
@@ -130,11 +130,11 @@ def show(found: Audit, console: Console) -> None:
     if tools is not None:
         console.print(tools)
     for agent_type, reason in found.failures.items():
-        console.print(Text(f"{agent_type}: {reason}", style="red"), soft_wrap=True)
+        console.print(Text(f"agents of type {agent_type} cannot be looked at: {reason}", style="red"), soft_wrap=True)
     if found.undeclared:
         text = f"{found.undeclared} of {len(found.tools)} tools do not declare their effects: never run again by us"
         console.print(Text(text, style="bold red"))
-    else:
+    elif found.tools:
         console.print(Text(f"all {len(found.tools)} tools declare their effects", style="bold"))
 
 

@@ -25,8 +25,8 @@ def audit(
 ) -> int:
     """List the tools of all agents, and what each declares of its effects.
 
-    One agent of each type is made in memory; no tool is called. With --strict the exit code is 1 when a tool
-    does not say what its effects are, or an agent cannot be made.
+    One agent of each type is made in memory; no tool is called. The exit code is 1 when an agent cannot be
+    made; with --strict also when a tool does not say what its effects are.
     """
     from stagebell.runtime.ops.tools_audit import run_audit
 

@@ -116,6 +116,8 @@ async def test_every_process_ends_between_request_and_decision(
         0,
         "approved r1:a: no worker is there, the decision is kept and takes effect when one starts",
     )
+    code, _, problem = await run(shell, "approve", "nothing")
+    assert (code, "no approval 'nothing' is waited for" in problem) == (1, True)
     second = await application(locked_url, namespace)
     assert (await asyncio.wait_for(call, 20)).text == "approve None  ann"
     await until_waiting(publisher, 0)
@@ -125,4 +127,4 @@ async def test_every_process_ends_between_request_and_decision(
 async def test_nobody_has_ever_asked(shell: Shell) -> None:
     listed, approved = await asyncio.gather(run(shell, "list", "--json"), run(shell, "approve", "r1:a"))
     assert (listed[0], json.loads(listed[1])) == (0, {"approvals": []})
-    assert (approved[0], "nobody waits for approvals" in approved[2]) == (1, True)
+    assert (approved[0], "no approval 'r1:a' is waited for" in approved[2]) == (1, True)

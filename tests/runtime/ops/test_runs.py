@@ -74,6 +74,17 @@ async def test_a_run_is_told_when_all_processes_are_gone(
     table = await command(shell, "list", "assistant")
     assert first.run_id in table[1]
     assert "waiting" in table[1]
+    code, _, problem = await command(shell, "list", "nosuch")
+    assert (code, "'nosuch'" in problem, "known are assistant" in problem) == (1, True, True)
+
+
+async def test_what_cannot_be_is_told(shell: Shell) -> None:
+    wrong, empty, nonsense = await asyncio.gather(
+        command(shell, "list", "a b"), command(shell, "list", "nosuch"), command(shell, "show", "x")
+    )
+    assert (wrong[0], "'a b' is no agent type" in wrong[2]) == (2, True)
+    assert (empty[0], "no worker has ever hosted agents of type 'nosuch'" in empty[2]) == (1, True)
+    assert (nonsense[0], "no run 'x' is known. The id of a run is" in nonsense[2]) == (1, True)
 
 
 async def test_what_is_not_there_is_an_error(publisher: Publisher) -> None:
