@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
@@ -227,8 +228,15 @@ class Asking(Generic[Deps, Output]):
             requests=1,
             prompt_tokens=usage.prompt_tokens,
             completion_tokens=usage.completion_tokens,
-            cost=0.0 if self.cost is None else self.cost(usage),
+            cost=0.0 if self.cost is None else _cost(self.cost, usage),
         )
+
+
+def _cost(cost: Cost, usage: RequestUsage) -> float:
+    found = cost(usage)
+    if not math.isfinite(found) or found < 0:
+        raise ValueError(f"the cost of a request is 0 or more, and `cost` said {found}")
+    return found
 
 
 def _coroutine(work: Awaitable[CreateResult]) -> Coroutine[Any, Any, CreateResult]:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from stagebell.messages.conversation import Usage
 
 _BOUNDS: Final = ("max_steps", "timeout", "max_tokens", "max_cost")
+_LONGEST: Final = 10 * 366 * 86_400.0  # seconds
 
 
 class Limits(BaseModel):
@@ -16,7 +17,7 @@ class Limits(BaseModel):
 
     Attributes:
         max_steps: answers of models, in all; the one that reaches it must be the final one.
-        timeout: seconds from the start of the run.
+        timeout: seconds from the start of the run; ten years at most.
         max_tokens: tokens of requests to models, in all; the answer that reaches it must be the final one.
         max_cost: the same for what they cost, in the unit of the agent's `cost`.
         max_hops: how many times, one after the other, the task may be handed on to another agent.
@@ -30,9 +31,9 @@ class Limits(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
     max_steps: int | None = Field(default=20, ge=1)
-    timeout: float | None = Field(default=None, gt=0)
+    timeout: float | None = Field(default=None, gt=0, le=_LONGEST, allow_inf_nan=False)
     max_tokens: int | None = Field(default=None, ge=1)
-    max_cost: float | None = Field(default=None, gt=0)
+    max_cost: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     max_hops: int = Field(default=8, ge=0)
     output_retries: int = Field(default=2, ge=0)
     model_retries: int = Field(default=2, ge=0)

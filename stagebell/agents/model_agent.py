@@ -6,6 +6,7 @@ result = await runtime.send_message(Task(content="20 + 22?"), AgentId("assistant
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeAlias, cast
 
@@ -69,7 +70,7 @@ class ModelAgent(RunAgent, Generic[Deps, Output]):
         description: what the agent is, for AutoGen's metadata.
 
     Raises:
-        ValueError: nothing bounds a run; or business facts are updated without a model of them.
+        ValueError: nothing bounds a run; a time is not above 0; or business facts are updated without a model of them.
         ToolRefused: a tool cannot be used, or two have one name.
     """
 
@@ -98,9 +99,9 @@ class ModelAgent(RunAgent, Generic[Deps, Output]):
         request_timeout: float | None = 120.0,
         description: str = "An agent that decides by a model.",
     ) -> None:
+        approval_timeout = _checked("approval_timeout", approval_timeout)
         super().__init__(description, limits or Limits(), store)
-        delegates = [each for each in tools if isinstance(each, Delegate)]
-        executor = _executor(tools, guardrails)
+        executor, delegates = _executor(tools, guardrails), [each for each in tools if isinstance(each, Delegate)]
         others = Delegates(delegates, ask_person=ask_person, taken=executor.tools.names)
         several = [instructions] if isinstance(instructions, str) or callable(instructions) else instructions
         outputs = Outputs(cast("type[Output]", output_type or str), output_validators, guardrails)
@@ -114,7 +115,7 @@ class ModelAgent(RunAgent, Generic[Deps, Output]):
             hooks,
             tools_for_step,
             cost,
-            request_timeout,
+            _checked("request_timeout", request_timeout),
             Stream() if stream else None,
         )
         self._acting = Acting(executor, others, ErrorPolicy(on_error), business, update, approval_timeout)
@@ -187,6 +188,12 @@ class ModelAgent(RunAgent, Generic[Deps, Output]):
                 used |= _ids(entry)
         self._used = len(entries), used
         return used
+
+
+def _checked(name: str, seconds: float | None) -> float | None:
+    if seconds is not None and not 0 < seconds < math.inf:
+        raise ValueError(f"{name} is {seconds}: give it more than 0 seconds, or None for any time")
+    return seconds
 
 
 def _executor(tools: Sequence[ToolLike[Deps]], guardrails: Sequence[Guardrail]) -> Executor[Deps]:
