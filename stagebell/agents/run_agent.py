@@ -70,7 +70,7 @@ from stagebell.agents.messages import (
     TokenChunk,
 )
 from stagebell.agents.state import Job, read_state
-from stagebell.errors import DeferredReplyError, ServerError, UnknownRun
+from stagebell.errors import DeferredReplyError, ServerError, UnknownQuestion, UnknownRun
 from stagebell.messages.conversation import RunResult
 from stagebell.runtime.engine.deadlines import current_deadline, now_ms
 from stagebell.runtime.engine.deferred import defer_reply
@@ -192,10 +192,13 @@ class RunAgent(KeptActor):
 
     @message_handler
     async def on_answer(self, message: AnswerQuestion, ctx: MessageContext) -> RunAccepted:
-        """A person answered; the first answer counts."""
+        """A person answered; the first answer counts, and another one is refused."""
         status_of(self.state, message.run_id)
-        if self._is_active(message.run_id):
-            await self._apply(PersonAnswered(message.call_id, message.text, now_ms()))
+        run = self.state.control.active if self._is_active(message.run_id) else None
+        waited = run.waiting_for if run is not None else ()
+        if not any(each.call_id == message.call_id and each.kind == "question" for each in waited):
+            raise UnknownQuestion(message.run_id, message.call_id)
+        await self._apply(PersonAnswered(message.call_id, message.text, now_ms()))
         return self._accepted(message.run_id)
 
     @message_handler

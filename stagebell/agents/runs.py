@@ -289,7 +289,7 @@ class RunHandle(Generic[Output]):
         return handle
 
     async def answer(self, call_id: str, text: str) -> RunStatus:
-        """Answer a question that the run waits for."""
+        """Answer a question that the run waits for. Raises UnknownQuestion when it waits for no such answer."""
         return await self._do(AnswerQuestion(run_id=self.run_id, call_id=call_id, text=text))
 
     async def _hold(self, hold: Hold) -> RunStatus:

@@ -31,6 +31,7 @@
     ├── SnapshotConflict      a conversation was saved by somebody else meanwhile
     ├── SnapshotBroken        (also ValueError)               a stored conversation cannot be read
     ├── UnknownRun            (also LookupError)              no run of this id in its conversation
+    ├── UnknownQuestion       (also LookupError)              a run does not wait for this answer
     ├── RunFailed             a run ended without an output, and somebody asked for that
     ├── OutputRejected        what a validator raises when an output is not good enough; the model is told why
     ├── MessageError          (also ValueError)
@@ -86,6 +87,7 @@ from stagebell.errors.work import (
     ToolRefused,
     TransientError,
     UnknownApproval,
+    UnknownQuestion,
     UnknownRun,
 )
 
@@ -135,6 +137,7 @@ __all__ = [
     "UnknownAgentType",
     "UnknownApproval",
     "UnknownDeadLetter",
+    "UnknownQuestion",
     "UnknownRun",
     "UnknownVersion",
     "UnregisteredType",

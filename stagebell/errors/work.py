@@ -93,6 +93,15 @@ class UnknownRun(StagebellError, LookupError):
         self.why = why
 
 
+class UnknownQuestion(StagebellError, LookupError):
+    """A run does not wait for this answer."""
+
+    def __init__(self, run_id: str, call_id: str) -> None:
+        super().__init__(f"run {run_id} waits for no answer to call {call_id!r}: perhaps it was answered, or has ended")
+        self.run_id = run_id
+        self.call_id = call_id
+
+
 class RunFailed(StagebellError):
     """A run ended without an output; `status` and `reason` are those of its result."""
 

@@ -9,6 +9,7 @@ import pytest
 from autogen_core import FunctionCall
 
 from stagebell.agents.runs import Runs
+from stagebell.errors import UnknownQuestion
 from stagebell.messages.conversation import RunStatus, TerminationReason
 from tests.support.loops import host_model, run, says, wants
 
@@ -69,3 +70,18 @@ async def test_an_answer_for_which_there_is_no_room_ends_the_run(runtime: Any, s
         assert result.reason is TerminationReason.MODEL_ERROR
         assert "no room" in result.text
         assert len(model.requests) == 1
+
+
+async def test_an_answer_that_nobody_waits_for_is_refused(runtime: Any, start: Any) -> None:
+    call = wants("ask_person", question="How many?")
+    await host_model(runtime, says(call, "thanks"), ask_person=True)
+    await start(runtime)
+    handle = await Runs(runtime).start("assistant", "ask")
+    while await handle.status() is not RunStatus.WAITING:
+        await asyncio.sleep(0.02)
+    with pytest.raises(UnknownQuestion, match="other"):
+        await handle.answer("other", "?")
+    await handle.answer(call.id, "two")
+    with pytest.raises(UnknownQuestion):
+        await handle.answer(call.id, "three")
+    assert (await handle.result()).output == "thanks"
