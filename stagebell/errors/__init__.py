@@ -30,6 +30,7 @@
     ├── AlreadyDecided        somebody has decided on it before
     ├── SnapshotConflict      a conversation was saved by somebody else meanwhile
     ├── SnapshotBroken        (also ValueError)               a stored conversation cannot be read
+    ├── StoreUnusable         (also OSError)                  the place of stored conversations cannot be used
     ├── UnknownRun            (also LookupError)              no run of this id in its conversation
     ├── UnknownQuestion       (also LookupError)              a run does not wait for this answer
     ├── RunFailed             a run ended without an output, and somebody asked for that
@@ -83,6 +84,7 @@ from stagebell.errors.work import (
     RunFailed,
     SnapshotBroken,
     SnapshotConflict,
+    StoreUnusable,
     ToolError,
     ToolRefused,
     TransientError,
@@ -128,6 +130,7 @@ __all__ = [
     "StagebellError",
     "StateMismatch",
     "StateTooLarge",
+    "StoreUnusable",
     "SubscriptionError",
     "ToolError",
     "ToolRefused",

@@ -83,6 +83,19 @@ class SnapshotBroken(StagebellError, ValueError):
         self.reason = reason
 
 
+class StoreUnusable(StagebellError, OSError):
+    """The place where conversations are stored cannot be read or written."""
+
+    def __init__(self, key: str, place: str, reason: str) -> None:
+        super().__init__(
+            f"conversation {key} cannot be read from or saved in {place}: {reason}; see that the place exists, is not "
+            "full or damaged, and that this process may write there"
+        )
+        self.key = key
+        self.place = place
+        self.reason = reason
+
+
 class UnknownRun(StagebellError, LookupError):
     """There is no run of this id in its conversation."""
 

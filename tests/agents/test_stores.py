@@ -17,7 +17,7 @@ from stagebell.agents.stores.json_files import JsonStore
 from stagebell.agents.stores.memory import MemoryStore
 from stagebell.agents.stores.port import RunStore, Snapshot
 from stagebell.agents.stores.sqlite import SqliteStore
-from stagebell.errors import SnapshotBroken
+from stagebell.errors import SnapshotBroken, StoreUnusable
 from stagebell.testing.contract import RunStoreContract
 
 pytestmark = [pytest.mark.runtime, pytest.mark.asyncio]
@@ -180,3 +180,16 @@ async def test_a_snapshot_has_a_version(tmp_path: Path) -> None:
             await store.save("a", Snapshot(0, {}))
         await store.close()
     assert "a" not in os.listdir(tmp_path)
+
+
+async def test_a_place_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder and no database at all, whatever it is read as")
+    for store in (
+        JsonStore(tmp_path / "file"),
+        SqliteStore(tmp_path / "file"),
+        SqliteStore(tmp_path / "nowhere" / "runs.db"),
+    ):
+        with pytest.raises(StoreUnusable, match=r"conversation clerk/1 cannot .* in .*; see that") as refused:
+            await store.save("clerk/1", Snapshot(1, {}))
+        assert isinstance(refused.value, OSError)
+        await store.close()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import sqlite3
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from typing import Any, cast
 
 from pydantic import JsonValue
 
 from stagebell.agents.stores.port import Snapshot
-from stagebell.errors import SnapshotBroken
+from stagebell.errors import SnapshotBroken, StoreUnusable
 
 
 def write(snapshot: Snapshot) -> bytes:
@@ -38,3 +40,16 @@ def read(key: str, place: str, text: bytes) -> Snapshot:
     if type(version) is not int or not isinstance(state, dict):
         raise SnapshotBroken(key, place, "a version and a state are missing")
     return Snapshot(version, cast("Mapping[str, JsonValue]", state))
+
+
+@contextmanager
+def used(key: str, place: str) -> Generator[None]:
+    """Within it, the place of a store is used for a conversation.
+
+    Raises:
+        StoreUnusable: it cannot be.
+    """
+    try:
+        yield
+    except (OSError, sqlite3.Error) as error:
+        raise StoreUnusable(key, place, f"{type(error).__name__}: {error}") from error

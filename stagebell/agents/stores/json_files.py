@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from stagebell.agents.stores.encoding import read, write
+from stagebell.agents.stores.encoding import read, used, write
 from stagebell.agents.stores.port import Snapshot
 from stagebell.errors import SnapshotBroken, SnapshotConflict
 
@@ -39,15 +39,18 @@ class JsonStore:
     async def save(self, key: str, snapshot: Snapshot) -> None:
         """Keep a snapshot; see `RunStore.save`."""
         text = write(snapshot)
-        await asyncio.to_thread(self._save, key, snapshot.version, text)
+        with used(key, str(self._folder)):
+            await asyncio.to_thread(self._save, key, snapshot.version, text)
 
     async def load(self, key: str, version: int | None = None) -> Snapshot | None:
         """The newest snapshot, or that of a version; see `RunStore.load`."""
-        return await asyncio.to_thread(self._load, key, version)
+        with used(key, str(self._folder)):
+            return await asyncio.to_thread(self._load, key, version)
 
     async def versions(self, key: str) -> list[int]:
         """The versions that can be loaded, in order."""
-        found = await asyncio.to_thread(_versions, self._place(key))
+        with used(key, str(self._folder)):
+            found = await asyncio.to_thread(_versions, self._place(key))
         return found if self._history else found[-1:]
 
     async def close(self) -> None:

@@ -34,7 +34,7 @@ class RunStore(Protocol):
         Raises:
             SnapshotConflict: a snapshot of this version, or of a newer one, is there.
             ValueError: the state is not JSON.
-            OSError: it cannot be written.
+            OSError: it cannot be written (`StoreUnusable`).
         """
         ...
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
-from stagebell.agents.stores.encoding import read, write
+from stagebell.agents.stores.encoding import read, used, write
 from stagebell.agents.stores.port import Snapshot
 from stagebell.errors import SnapshotConflict
 
@@ -40,15 +40,15 @@ class SqliteStore:
     async def save(self, key: str, snapshot: Snapshot) -> None:
         """Keep a snapshot; see `RunStore.save`."""
         text = write(snapshot)
-        await self._run(lambda connection: self._save(connection, key, snapshot.version, text))
+        await self._run(key, lambda connection: self._save(connection, key, snapshot.version, text))
 
     async def load(self, key: str, version: int | None = None) -> Snapshot | None:
         """The newest snapshot, or that of a version; see `RunStore.load`."""
-        return await self._run(lambda connection: self._load(connection, key, version))
+        return await self._run(key, lambda connection: self._load(connection, key, version))
 
     async def versions(self, key: str) -> list[int]:
         """The versions that can be loaded, in order."""
-        return await self._run(lambda connection: _versions(connection, key))
+        return await self._run(key, lambda connection: _versions(connection, key))
 
     async def close(self) -> None:
         """Close the file."""
@@ -59,11 +59,12 @@ class SqliteStore:
                 await asyncio.get_running_loop().run_in_executor(thread, connection.close)
             thread.shutdown(wait=False)
 
-    async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def _run(self, key: str, work: Callable[[sqlite3.Connection], T]) -> T:
         # One thread: a connection belongs to the thread that made it, and one process saves one after the other.
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "stagebell-sqlite")
-        return await asyncio.get_running_loop().run_in_executor(self._thread, lambda: work(self._open()))
+        with used(key, self._file):
+            return await asyncio.get_running_loop().run_in_executor(self._thread, lambda: work(self._open()))
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
