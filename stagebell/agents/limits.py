@@ -33,7 +33,7 @@ class Limits(BaseModel):
     max_steps: int | None = Field(default=20, ge=1)
     timeout: float | None = Field(default=None, gt=0, le=_LONGEST, allow_inf_nan=False)
     max_tokens: int | None = Field(default=None, ge=1)
-    max_cost: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    max_cost: float | None = Field(default=None, gt=0)
     max_hops: int = Field(default=8, ge=0)
     output_retries: int = Field(default=2, ge=0)
     model_retries: int = Field(default=2, ge=0)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.runtime
 
 
 @pytest.mark.parametrize(
-    "bound", [{"timeout": math.inf}, {"timeout": 1e300}, {"timeout": math.nan}, {"max_cost": math.inf}]
+    "bound", [{"timeout": math.inf}, {"timeout": 1e300}, {"timeout": math.nan}, {"max_cost": math.nan}]
 )
 def test_a_limit_that_no_clock_knows_is_refused(bound: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match=next(iter(bound))):
