@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import stagebell
 from tests.house import sources
 
 pytestmark = pytest.mark.unit
@@ -90,3 +91,10 @@ def test_links_between_documents_lead_somewhere() -> None:
         if not (document.parent / target).exists()
     ]
     assert not broken
+
+
+def test_the_six_questions_are_answered_by_public_names() -> None:
+    text = (sources.ROOT / "docs" / "runs.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| [^|]+\? \| `(\w+)`", text, re.MULTILINE)
+    assert len(rows) == 6
+    assert all(hasattr(stagebell, name) and name in stagebell.__all__ for name in rows)
