@@ -10,7 +10,8 @@ What holds at all times
     - Nobody saves over what another process has saved meanwhile: that turn ends in `SnapshotConflict`, and the next one
       finds the newer state.
 
-A conversation that is found again goes on with the first message for it, whatever that is.
+A conversation that is found again goes on with the first message for it, whatever that is. Nothing tells a process that
+has died from one that is slow: one process at a time is to host the agents whose conversations a store keeps.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from autogen_core import AgentId, AgentRuntime, CancellationToken, try_get_known
 from pydantic import JsonValue, TypeAdapter
 from typing_extensions import TypeVar
 
+from stagebell.agents.archive import agent_of
 from stagebell.agents.forks import fork_state
 from stagebell.agents.limits import Limits
 from stagebell.agents.messages import (
@@ -40,7 +41,7 @@ from stagebell.agents.messages import (
     Task,
 )
 from stagebell.agents.state import Hold, LoopState, dump_state, read_state
-from stagebell.errors import RunFailed, UnknownRun
+from stagebell.errors import RunFailed
 from stagebell.messages.conversation import AnyEntry, Noted, RunResult, RunStatus
 
 Output = TypeVar("Output", default=Any)
@@ -183,13 +184,7 @@ class RunHandle(Generic[Output]):
     """
 
     def __init__(self, runs: Runs, run_id: str, output_type: type[Output] | None = None) -> None:
-        agent, found, number = run_id.rpartition("#")
-        try:
-            self.agent = AgentId.from_str(agent)
-        except ValueError as error:
-            raise UnknownRun(run_id, str(error)) from None
-        if not (found and number):
-            raise UnknownRun(run_id)
+        self.agent = agent_of(run_id)
         self.run_id = run_id
         self._runs = runs
         self._output: TypeAdapter[Output] | None = None if output_type is None else TypeAdapter(output_type)
