@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeAlias, cast
 
 from autogen_core import AgentId, TopicId
-from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic import BaseModel, JsonValue
 
 from stagebell.agents.context import Deps, RunContext, read_business
 from stagebell.agents.delegates import Delegates, child_agent, child_run_id, said_in, unheard
@@ -28,7 +28,7 @@ from stagebell.runtime.engine.ports import Tells
 from stagebell.tools.approvals import ApprovalRequest, ask_for_approval
 from stagebell.tools.executor import Executor
 from stagebell.tools.lifecycle import NeedsApproval
-from stagebell.tools.policy import ErrorPolicy
+from stagebell.tools.policy import ErrorPolicy, text_of
 from stagebell.tools.values import as_json
 
 Update: TypeAlias = Callable[[Any, ToolCall, ToolResult], Any]
@@ -215,8 +215,7 @@ class Acting(Generic[Deps]):
             data = as_json(business, "business")
             read_business(self.business, data)
         except Exception as error:
-            said = shorten(str(error)) if not isinstance(error, ValidationError) else shorten(repr(error))
-            return UNCHANGED, f"the business section could not be updated: {type(error).__name__}: {said}"
+            return UNCHANGED, f"the business section could not be updated: {shorten(text_of(error))}"
         return data, ""
 
 

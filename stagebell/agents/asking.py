@@ -35,6 +35,7 @@ from stagebell.messages.conversation import Usage
 from stagebell.messages.reasons import shorten
 from stagebell.messages.tool_calls import ToolCall
 from stagebell.tools.executor import Executor
+from stagebell.tools.policy import text_of
 from stagebell.tools.running import OutOfTime, Stop, run_limited
 
 Instructions: TypeAlias = str | Callable[[RunContext[Deps]], str | Awaitable[str]]
@@ -276,8 +277,7 @@ def _calls(calls: Sequence[FunctionCall], step: int, used_ids: Collection[str]) 
 
 
 def _said(error: BaseException) -> str:
-    text = writable(str(error)).strip()
-    return shorten(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+    return shorten(text_of(error))
 
 
 def _is_mistake(error: Exception) -> bool:

@@ -36,7 +36,7 @@ from stagebell.runtime.engine.deadlines import now_ms
 from stagebell.tools.executor import Executor
 from stagebell.tools.guardrails import Guardrail, Refuse, Rewrite, Subject, judge
 from stagebell.tools.ledger import TurnLedger
-from stagebell.tools.policy import Consequence, ErrorPolicy
+from stagebell.tools.policy import Consequence, ErrorPolicy, text_of
 from stagebell.tools.toolset import AnyTool, Toolset
 
 ToolLike: TypeAlias = AnyTool[Deps] | Delegate
@@ -135,7 +135,7 @@ class ModelAgent(RunAgent, Generic[Deps, Output]):
         try:
             context = await self._context(run, ctx)
         except Exception as error:
-            text = f"the dependencies could not be made: {type(error).__name__}: {shorten(str(error))}"
+            text = f"the dependencies could not be made: {shorten(text_of(error))}"
             return impossible(work, text)
         token = current_run.set(context)
         try:

@@ -20,6 +20,7 @@ from stagebell.agents.context import Deps, Output, RunContext
 from stagebell.errors import OutputRejected
 from stagebell.messages.reasons import explain
 from stagebell.tools.guardrails import Guardrail, Refuse, Rewrite, Subject, judge
+from stagebell.tools.policy import cleaned
 
 Validator: TypeAlias = Callable[[Output, RunContext[Deps]], Output | Awaitable[Output | None] | None]
 """Returns the output, perhaps another one (None: as it is), or raises `OutputRejected` with a reason for the model."""
@@ -95,7 +96,7 @@ class Outputs(Generic[Deps, Output]):
                 found = cast("Output | None", await said if inspect.isawaitable(said) else said)
                 value = value if found is None else found
         except (OutputRejected, ValueError) as error:
-            return Rejected(str(error) or type(error).__name__)
+            return Rejected(cleaned(str(error)) or type(error).__name__)
         return cast("JsonValue", self._adapter.dump_python(value, mode="json"))
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, cast, get_args
 
 from stagebell.tools.containing import passes
+from stagebell.tools.policy import text_of
 
 Where = Literal["input", "output", "tool_call", "tool_result"]
 
@@ -116,7 +117,7 @@ def _asked(guardrail: Guardrail, subject: Subject) -> Verdict:
     except BaseException as error:
         if passes(error):
             raise
-        return Refuse(f"guardrail {guardrail.name} failed with {type(error).__name__}: {error}", guardrail.name)
+        return Refuse(f"guardrail {guardrail.name} failed with {text_of(error)}", guardrail.name)
     if isinstance(said, Allow | Rewrite | Refuse):
         return said
     return Refuse(f"guardrail {guardrail.name} returned a {type(said).__name__}, which is no verdict", guardrail.name)

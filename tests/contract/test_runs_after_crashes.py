@@ -9,6 +9,7 @@ import pytest
 from autogen_core import AgentId
 
 from stagebell import Publisher
+from stagebell.agents.context import RunContext
 from stagebell.agents.messages import Task
 from stagebell.agents.runs import Runs
 from stagebell.errors import FatalToolError
@@ -163,6 +164,21 @@ async def test_a_worker_dies_while_a_call_is_taken_back(
     assert (result.status, result.reason) == (RunStatus.FAILED, TerminationReason.FATAL_TOOL_ERROR)
     assert (len(taken_back), len(set(taken_back)), booked) == (undone, 1, set())
     assert ("could not be undone" in result.text) == (effects == "side")
+
+
+async def test_an_output_counts_with_its_commit_and_not_before(make_runtime: Any, start: Any) -> None:
+    """The worker dies when the output was found valid: nobody finds one, and it is asked for again."""
+    fault, seen = Fault(1), list[list[str]]()
+
+    async def good(output: str, context: RunContext[Any]) -> None:
+        seen.append([entry.kind for entry in context.conversation])
+        await fault.here()
+
+    runs, result = await after_a_crash(make_runtime, start, fault, script(Fault(0), "done"), output_validators=[good])
+    assert (result.status, result.output, result.steps) == ("succeeded", "done", 1)
+    assert seen == [["asked"], ["asked"]]
+    conversation = (await runs.get(result.run_id).state()).conversation
+    assert [entry.kind for entry in conversation] == ["asked", "decided", "finished"]
 
 
 async def test_a_caller_outside_gets_its_result_from_the_next_worker(make_runtime: Any, start: Any) -> None:
