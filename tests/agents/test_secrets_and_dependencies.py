@@ -1,4 +1,4 @@
-"""What an agent works with is in nothing that is kept: no secrets, no addresses in memory; after a restore it is new."""
+"""What an agent works with is in nothing that is kept: no secrets, no addresses; after a restore it is made anew."""
 
 from __future__ import annotations
 
