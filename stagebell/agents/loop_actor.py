@@ -17,6 +17,7 @@ from pydantic import JsonValue
 
 from stagebell.agents.acting import tell
 from stagebell.agents.contained import Uncontrolled, contained
+from stagebell.agents.ends import tell_end
 from stagebell.agents.events import (
     Action,
     Answered,
@@ -229,6 +230,7 @@ class LoopActor(RoutedAgent):
 
     async def _finish(self, job: Job, result: RunResult, *, timed: bool) -> None:
         self.forget()
+        tell_end(self.id, result, started_by_a_run=job.parent is not None)
         for reply in job.reply:
             await _answer(reply, result)
         if job.parent is not None:

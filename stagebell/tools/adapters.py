@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from autogen_core.tools import ParametersSchema, Tool, ToolSchema, Workbench
+from autogen_core.tools import ParametersSchema, Tool, ToolResult, ToolSchema, Workbench
 from pydantic import JsonValue, ValidationError
 
 from stagebell.errors import InvalidArguments, ToolError
 from stagebell.messages.reasons import explain
 from stagebell.tools.context import ToolContext
 from stagebell.tools.declared import Declared
+from stagebell.tools.telling import traced_unless_it_does
 from stagebell.tools.tool import TypedTool
 
 _NO_PARAMETERS = ParametersSchema(type="object", properties={}, required=[], additionalProperties=False)
@@ -39,7 +40,8 @@ class AutogenTool(TypedTool[object]):
         return dict(arguments)
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext[object]) -> JsonValue:
-        result = await self.tool.run_json(arguments, context.cancellation_token, call_id=context.call_id)
+        work = self.tool.run_json(arguments, context.cancellation_token, call_id=context.call_id)
+        result = await traced_unless_it_does(work, self.name, self.description, context.call_id)
         return self.tool.return_value_as_string(result)
 
 
@@ -69,9 +71,8 @@ class WorkbenchTool(TypedTool[object]):
         return dict(arguments)
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext[object]) -> JsonValue:
-        result = await self.workbench.call_tool(
-            self.name, dict(arguments), context.cancellation_token, call_id=context.call_id
-        )
+        work = self.workbench.call_tool(self.name, dict(arguments), context.cancellation_token, call_id=context.call_id)
+        result: ToolResult = await traced_unless_it_does(work, self.name, self.description, context.call_id)
         if result.is_error:
             raise ToolError(result.to_text() or f"tool {self.name!r} failed and did not say why")
         return result.to_text()

@@ -34,6 +34,7 @@ from stagebell.tools.lifecycle import (
     NeedsApproval,
     Step,
     ToolEvent,
+    count,
     event_of,
 )
 from stagebell.tools.policy import cleaned, text_of
@@ -321,6 +322,7 @@ class Executor(Generic[DepsT]):
 
     def _answered(self, life: Life[DepsT], ended: ToolResult | NeedsApproval) -> ToolResult | NeedsApproval:
         self._tell(life, Step.ANSWER, ended)
+        count(life, ended)
         return ended
 
     def _tell(self, life: Life[DepsT], step: Step, ended: Ended) -> None:

@@ -8,6 +8,7 @@ A step lets the call pass, or ends its life with a result; "answer" is the last 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -16,6 +17,7 @@ from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 from pydantic import JsonValue
 
 from stagebell.messages.tool_calls import ErrorCode, ToolCall, ToolResult
+from stagebell.runtime.engine.metrics import count_call
 from stagebell.tools.context import ToolContext
 from stagebell.tools.running import Stop
 from stagebell.tools.tool import TypedTool
@@ -132,6 +134,7 @@ class Life(Generic[DepsT]):
     tool: TypedTool[DepsT] | None = None
     result: ToolResult | None = None
     note: tuple[Literal["rewritten", "retried", "repeated"], str] | None = None
+    began: float = field(default_factory=time.perf_counter)
 
     @property
     def found(self) -> TypedTool[DepsT]:
@@ -155,6 +158,13 @@ class Life(Generic[DepsT]):
     def succeeded(self, value: Any) -> ToolResult:
         """The result of a call that has one."""
         return ToolResult(call_id=self.call.id, tool_name=self.call.name, value=value)
+
+
+def count(life: Life[Any], ended: ToolResult | NeedsApproval) -> None:
+    """Let metrics know how a call has ended."""
+    tool = "(unknown)" if life.tool is None else life.tool.name
+    code = "waiting" if isinstance(ended, NeedsApproval) else ended.code or "ok"
+    count_call(tool, code, time.perf_counter() - life.began)
 
 
 def event_of(life: Life[Any], step: Step, ended: Ended) -> ToolEvent:

@@ -4,21 +4,63 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
-from autogen_core import trace_tool_span
 from autogen_core.logging import ToolCallEvent
+from opentelemetry.trace import SpanKind, Tracer
 
 from stagebell.runtime.engine.events import event_logger, pick_tracer
+from stagebell.runtime.engine.hiding import record_error
+from stagebell.runtime.engine.turn import current_turn
+
+_NO_RUNTIME: Final = object()
+
+
+def tracer_here() -> Tracer | None:
+    """The tracer of the runtime whose turn it is; outside of turns the application's; None when no spans are kept."""
+    turn = current_turn.get()
+    runtime = None if turn is None else getattr(turn.activation.agent, "runtime", None)
+    tracer: Any = getattr(runtime, "tracer", _NO_RUNTIME)
+    return pick_tracer(None) if tracer is _NO_RUNTIME else tracer
 
 
 async def traced(work: Awaitable[Any], name: str, description: str, call_id: str) -> Any:
     """Await a tool, within a span when spans are kept."""
-    tracer = pick_tracer(None)
+    tracer = tracer_here()
     if tracer is None:
         return await work
-    with trace_tool_span(name, tracer=tracer, tool_description=description, tool_call_id=call_id):
+    return await _within_span(tracer, work, name, description, call_id)
+
+
+async def traced_unless_it_does(work: Awaitable[Any], name: str, description: str, call_id: str) -> Any:
+    """The same for a tool of AutoGen's, which makes a span of its own where the application keeps them all."""
+    tracer = tracer_here()
+    if tracer is None or pick_tracer(None) is not None:
         return await work
+    return await _within_span(tracer, work, name, description, call_id)
+
+
+async def _within_span(tracer: Tracer, work: Awaitable[Any], name: str, description: str, call_id: str) -> Any:
+    """AutoGen's `trace_tool_span`, with credentials hidden in what the tool raises."""
+    attributes = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.system": "autogen",
+        "gen_ai.tool.name": name,
+        "gen_ai.tool.description": description,
+        "gen_ai.tool.call.id": call_id,
+    }
+    with tracer.start_as_current_span(
+        f"execute_tool {name}",
+        kind=SpanKind.INTERNAL,
+        attributes=attributes,
+        record_exception=False,
+        set_status_on_exception=False,
+    ) as span:
+        try:
+            return await work
+        except Exception as error:
+            record_error(span, error)
+            raise
 
 
 def tell_call(name: str, shown: Callable[[], dict[str, Any]], result: Any) -> None:

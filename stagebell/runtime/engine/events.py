@@ -19,8 +19,12 @@ from autogen_core.logging import (
 )
 from opentelemetry import trace
 from opentelemetry.trace import Span, SpanKind, Tracer, TracerProvider
+from pydantic_core import PydanticSerializationError, to_json
+
+from stagebell.runtime.engine.hiding import hide_credentials, record_error
 
 event_logger = logging.getLogger(EVENT_LOGGER_NAME)
+hide_credentials()
 
 Describe = Callable[[Any], str]
 
@@ -103,8 +107,14 @@ class Events:
             name,
             kind=kind,
             attributes={"messaging.operation": operation, "messaging.destination": str(destination), **attributes},
-        ):
-            yield
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            try:
+                yield
+            except Exception as error:
+                record_error(span, error)
+                raise
 
     def publish_span(self, topic: TopicId, subscribers: int) -> PublishSpan | None:
         """A span that ends when the last subscriber has handled the message."""
@@ -129,10 +139,18 @@ class PublishSpan:
     def delivered(self, error: BaseException | None) -> None:
         """One subscriber has handled the message, or never will."""
         if error is not None:
-            self._span.record_exception(error)
+            record_error(self._span, error, failed=False)
         self._left -= 1
         if self._left == 0:
             self._span.end()
+
+
+def as_json_text(message: object) -> str:
+    """A message that has no serializer here, such as a reply in memory; empty when it cannot be written."""
+    try:
+        return to_json(message).decode()
+    except (PydanticSerializationError, ValueError):
+        return ""
 
 
 def _spell(destination: AgentId | TopicId) -> str:

@@ -18,7 +18,7 @@ from autogen_core import (
     MessageSerializer,
     TopicId,
 )
-from opentelemetry.trace import TracerProvider
+from opentelemetry.trace import Tracer, TracerProvider
 
 from stagebell.errors import (
     CallCycleError,
@@ -37,7 +37,7 @@ from stagebell.runtime.engine.deadlines import Deadlines, deadline_of, given_dea
 from stagebell.runtime.engine.deferred import RepliesInMemory
 from stagebell.runtime.engine.dispatch import Dispatcher
 from stagebell.runtime.engine.drive import drive
-from stagebell.runtime.engine.events import Events
+from stagebell.runtime.engine.events import Events, as_json_text
 from stagebell.runtime.engine.hops import context_for, next_hop
 from stagebell.runtime.engine.interventions import Interventions
 from stagebell.runtime.engine.outcome import require_handler
@@ -92,6 +92,11 @@ class Host:
         self._deadlines.expire = self._dispatcher.expire
         self._max_call_depth = max_call_depth
         self._inline_calls = 0
+
+    @property
+    def tracer(self) -> Tracer | None:
+        """Makes the spans of this runtime; None when none are kept."""
+        return self._events.tracer
 
     # -- agent types and their agents
 
@@ -372,4 +377,4 @@ class Host:
         try:
             return self._registry.encode(message).data.decode("utf-8", "replace")
         except (StagebellError, ValueError):
-            return "Message could not be serialized"
+            return as_json_text(message) or "Message could not be serialized"

@@ -18,6 +18,7 @@ from autogen_core import (
     TypeSubscription,
 )
 from autogen_core.exceptions import MessageDroppedException
+from autogen_core.models import FunctionExecutionResult
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -82,6 +83,15 @@ async def test_a_call_is_told_as_sent_delivered_answered_and_received(runtime: A
     assert {(event["sender"], event["receiver"]) for event in events[2:]} == {("echo/default", "me/x")}
     assert json.loads(events[0]["payload"])["text"] == "hello"
     assert json.loads(events[2]["payload"]) == "hello"
+
+
+async def test_a_reply_of_a_class_that_nobody_registered_is_told_too(runtime: Any, events: Any) -> None:
+    async def answer(agent: Doing, message: Ask, ctx: MessageContext) -> Any:
+        return FunctionExecutionResult(content="5", call_id="1", is_error=False, name="add")
+
+    await host(runtime, "tools", answer)
+    await runtime.send_message(Ask(), agent("tools"))
+    assert json.loads(events[2]["payload"])["content"] == "5"
 
 
 async def test_a_publish_is_told_once_as_sent_and_once_a_subscriber_as_delivered(runtime: Any, events: Any) -> None:
