@@ -227,7 +227,7 @@ def _not_too_large(outcomes: Sequence[ToolResult | Waits]) -> list[ToolResult | 
         if isinstance(outcome, ToolResult) and size > room:
             text = f"the tool ran, and its result has {size:,} characters, which is too much: let it return less"
             call = ToolCall(id=outcome.call_id, name=outcome.tool_name)
-            outcome = ToolResult.error(call, ErrorCode.BUSINESS, text)
+            outcome = ToolResult.error(call, ErrorCode.BUSINESS, text, outcome.attempts)
         else:
             room -= size
         kept.append(outcome)

@@ -105,7 +105,7 @@ def _repair(move: Move, run: Run) -> None:
                 CancelBelow(wait.payload) if wait.kind == "run" else Withdraw(wait.call_id, wait.kind, wait.payload)
             )
         code, text = (ErrorCode.OUTCOME_UNKNOWN, _CUT_OFF) if each.unsure else (ErrorCode.CANCELLED, _NOT_MADE)
-        move.add(Returned(**move.stamp(), result=ToolResult.error(each.call, code, text)))
+        move.add(Returned(**move.stamp(), result=ToolResult.error(each.call, code, text, int(each.unsure))))
 
 
 def _conclude(move: Move, status: RunStatus, reason: TerminationReason, text: str, output: JsonValue) -> None:

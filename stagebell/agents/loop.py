@@ -333,7 +333,7 @@ def _result_of_run(call: ToolCall, below: RunResult) -> ToolResult:
     if below.status is RunStatus.SUCCEEDED:
         return ToolResult(call_id=call.id, tool_name=call.name, value=below.output)
     text = f"the agent did not finish the task ({below.reason}): {below.text}"
-    return ToolResult.error(call, ErrorCode.BUSINESS, text)
+    return ToolResult.error(call, ErrorCode.BUSINESS, text, attempts=1)
 
 
 def _waits(run: Run, call_id: str, kind: str) -> bool:

@@ -22,6 +22,7 @@ from pydantic import JsonValue, TypeAdapter
 from typing_extensions import TypeVar
 
 from stagebell.agents.archive import agent_of
+from stagebell.agents.explaining import Explanation, explain
 from stagebell.agents.forks import fork_state
 from stagebell.agents.limits import Limits
 from stagebell.agents.messages import (
@@ -228,6 +229,10 @@ class RunHandle(Generic[Output]):
     async def state(self) -> LoopState:
         """The state of its conversation, between two of its steps."""
         return read_state(str(self.agent), (await self._inspect()).state)
+
+    async def explain(self) -> Explanation:
+        """Why it went as it did, from the answers of the model to its end; `str` of it is for people."""
+        return explain(await self.state(), self.run_id)
 
     async def cancel(self, why: str = "") -> RunStatus:
         """Let the run end, at once whatever it is doing; what it did is undone where tools say how.

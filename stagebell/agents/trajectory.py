@@ -75,6 +75,7 @@ def _told(entry: AnyEntry) -> list[tuple[str, str]]:
             return _told_decision(entry)
         case Returned(result=result):
             how = f"failed ({result.code})" if result.is_error else "returned"
+            how += f" after {result.attempts} attempts" if result.attempts > 1 else ""
             return [(f"{result.tool_name} {how}", f"[{result.call_id}] {mask_text(result.text)}")]
         case Corrected():
             said = [("model says", mask_text(entry.answer))] if entry.answer else []

@@ -57,6 +57,7 @@ class ToolResult(BaseModel):
         value: what the tool returned, or the text of the error, which is never empty.
         is_error: there is no value.
         code: why there is none.
+        attempts: how often the tool was run for it, as far as that is known; 0 when it never was.
     """
 
     model_config = _CLOSED
@@ -66,6 +67,7 @@ class ToolResult(BaseModel):
     value: JsonValue = None
     is_error: bool = False
     code: ErrorCode | None = None
+    attempts: int = Field(default=1, ge=0)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -76,10 +78,10 @@ class ToolResult(BaseModel):
         return self
 
     @classmethod
-    def error(cls, call: ToolCall, code: ErrorCode, text: str) -> Self:
+    def error(cls, call: ToolCall, code: ErrorCode, text: str, attempts: int = 0) -> Self:
         """The result of a call that has no value; an empty text is replaced by the code."""
         said = text if text.strip() else f"the tool failed ({code}) and did not say why"
-        return cls(call_id=call.id, tool_name=call.name, value=said, is_error=True, code=code)
+        return cls(call_id=call.id, tool_name=call.name, value=said, is_error=True, code=code, attempts=attempts)
 
     @property
     def text(self) -> str:

@@ -59,6 +59,7 @@ class Attempts(Generic[DepsT]):
         attempt, tool = 1, life.found
         while True:
             context = self._context(life, attempt)
+            life.attempts += 1
             try:
                 return life.succeeded(await self._limited(life, context, tool.run(life.given, context)))
             except Exception as error:
@@ -82,6 +83,7 @@ class Attempts(Generic[DepsT]):
             kind, patient = status.kind if status else None, time.monotonic() < ends
             step = decide(strategy, attempts=attempts, result=False, status=kind, patient=patient)
             if step is Next.RUN:
+                life.attempts *= kind != "absent"  # then none of them came so far
                 return None
             if step not in (Next.ASK, Next.WAIT):
                 return _settled(life, status)
@@ -99,6 +101,7 @@ class Attempts(Generic[DepsT]):
         compensate = life.found.declares.compensate
         assert compensate is not None
         context = self._context(life, 1)
+        life.attempts += 1
         try:
             return life.succeeded(
                 await self._limited(life, context, _called(compensate, life.arguments, value, context))

@@ -296,7 +296,8 @@ class Executor(Generic[DepsT]):
             return earlier.result
         if not (earlier.attempts or life.unsure):
             return None
-        ended = await self._attempts.judge(life, max(1, earlier.attempts))
+        life.attempts = max(1, earlier.attempts)
+        ended = await self._attempts.judge(life, life.attempts)
         return ended if ended is None else await self._ledger.close(life.key, ended)
 
     async def _execute(self, life: Life[DepsT]) -> Ended:

@@ -134,6 +134,7 @@ class Life(Generic[DepsT]):
     tool: TypedTool[DepsT] | None = None
     result: ToolResult | None = None
     note: tuple[Literal["rewritten", "retried", "repeated"], str] | None = None
+    attempts: int = 0  # at the body of the tool, those of earlier turns included
     began: float = field(default_factory=time.perf_counter)
 
     @property
@@ -153,11 +154,11 @@ class Life(Generic[DepsT]):
 
     def failed(self, code: ErrorCode, text: str) -> ToolResult:
         """The result of a call that has no value."""
-        return ToolResult.error(self.call, code, text)
+        return ToolResult.error(self.call, code, text, self.attempts)
 
     def succeeded(self, value: Any) -> ToolResult:
         """The result of a call that has one."""
-        return ToolResult(call_id=self.call.id, tool_name=self.call.name, value=value)
+        return ToolResult(call_id=self.call.id, tool_name=self.call.name, value=value, attempts=self.attempts)
 
 
 def count(life: Life[Any], ended: ToolResult | NeedsApproval) -> None:

@@ -10,6 +10,7 @@ from autogen_core import AgentId
 
 from stagebell import Publisher
 from stagebell.agents.context import RunContext
+from stagebell.agents.explaining import Verdict
 from stagebell.agents.messages import Task
 from stagebell.agents.runs import Runs
 from stagebell.errors import FatalToolError
@@ -119,9 +120,11 @@ async def test_an_idempotent_tool_is_run_again_with_its_key(make_runtime: Any, s
     bank, fault = Bank(), Fault(3)
     pay = pays_once(bank, fault, effects="idempotent")
     model = script(fault, wants("pay", cents=500), "done")
-    _, result = await after_a_crash(make_runtime, start, fault, model, tools=[pay])
+    runs, result = await after_a_crash(make_runtime, start, fault, model, tools=[pay])
     assert (result.status, result.output) == ("succeeded", "done")
     assert (list(bank.paid.values()), bank.calls) == ([500], 2)
+    (call,) = (await runs.get(result.run_id).explain()).calls
+    assert (call.verdict, call.attempts) == (Verdict.REPEATED, 2)
 
 
 async def test_a_tool_of_which_nobody_can_tell_is_not_run_again(make_runtime: Any, start: Any) -> None:
@@ -134,6 +137,8 @@ async def test_a_tool_of_which_nobody_can_tell_is_not_run_again(make_runtime: An
     assert bank.calls == 1
     state = await runs.get(result.run_id).state()
     assert results(state.conversation) == ["outcome_unknown"]
+    (call,) = (await runs.get(result.run_id).explain()).calls
+    assert (call.verdict, call.attempts) == (Verdict.NOT_RECORDED, 1)
 
 
 @pytest.mark.parametrize(("effects", "undone"), [("idempotent", 2), ("side", 1)])

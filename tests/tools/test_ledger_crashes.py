@@ -162,5 +162,5 @@ async def test_a_result_that_is_too_large_gives_way_to_an_error(redis_url: str, 
     runtime = RedisRuntime(redis_url, namespace=namespace, max_message_bytes=2000)
     await host(runtime, "till", ask)
     await runtime.start()
-    assert "the tool ran, and its result has 5,0" in (await runtime.send_message(Ask(), agent("till"))).text
+    assert "the tool ran, and its result has 5,1" in (await runtime.send_message(Ask(), agent("till"))).text
     await runtime.close()

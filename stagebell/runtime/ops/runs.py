@@ -7,11 +7,13 @@ import json
 import re
 import sys
 import time
+from dataclasses import asdict
 
 from rich.console import Console
 from rich.text import Text
 
 from stagebell.agents.archive import StoredRun, stored_conversation, stored_runs
+from stagebell.agents.explaining import explain
 from stagebell.agents.inquiries import status_of
 from stagebell.agents.state import LoopState, dump_entry
 from stagebell.agents.trajectory import tell
@@ -46,6 +48,23 @@ def run_show(settings: Settings, *, run_id: str, whole: bool, as_json: bool) -> 
     give(f"run {run_id}: {status}")
     for line in tell(state.conversation, run_id, **({"longest": sys.maxsize} if whole else {})):
         give(line)
+
+
+def run_explain(settings: Settings, *, run_id: str, as_json: bool) -> None:
+    """Show why a run went as it did.
+
+    Raises:
+        UnknownRun: it is not there.
+        StagebellError: the server cannot be reached, or refuses.
+    """
+    told = explain(asyncio.run(_conversation(settings, run_id)), run_id)
+    if not as_json:
+        give(str(told))
+        return
+    by_step: dict[str, object] = {
+        name: [{"step": step, "text": text} for step, text in getattr(told, name)] for name in ("answers", "misfits")
+    }
+    give(json.dumps({**asdict(told), **by_step}, indent=2, ensure_ascii=False))
 
 
 def run_list(settings: Settings, *, type: str, limit: int | None, as_json: bool) -> None:

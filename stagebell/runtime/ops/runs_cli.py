@@ -50,3 +50,20 @@ def show(
     settings = settings_from(redis=redis, namespace=namespace, folder=folder)
     with tell_failures(settings.conceal, show_traceback=traceback):
         run_show(settings, run_id=id, whole=whole, as_json=json)
+
+
+@runs.command()
+def explain(
+    id: options.RunId,
+    json: options.AsJson = False,
+    redis: options.Redis = None,
+    namespace: options.Namespace = None,
+    folder: options.Folder = None,
+    traceback: options.Traceback = False,
+) -> None:
+    """Show why a run went as it did: the model's answers, what did not fit, its state, what was done, why it ended."""
+    from stagebell.runtime.ops.runs import run_explain
+
+    settings = settings_from(redis=redis, namespace=namespace, folder=folder)
+    with tell_failures(settings.conceal, show_traceback=traceback):
+        run_explain(settings, run_id=id, as_json=json)

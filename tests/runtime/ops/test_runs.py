@@ -53,6 +53,9 @@ async def test_a_run_is_told_when_all_processes_are_gone(
         command(shell, "list", "assistant", "--json"),
         command(shell, "show", "assistant/c#nothing"),
     )
+    explained, explained_json = await asyncio.gather(
+        command(shell, "explain", first.run_id), command(shell, "explain", second.run_id, "--json")
+    )
     assert shown[0] == 0
     assert shown[1].splitlines()[0] == f"run {first.run_id}: succeeded"
     assert "model calls log_in: [call" in shown[1]
@@ -61,6 +64,19 @@ async def test_a_run_is_told_when_all_processes_are_gone(
         assert "hunter2" not in text
         assert "sk-abc" not in text
         assert "welcome ada" in text
+    told = explained[1].splitlines()
+    assert [line for line in told if line[0] != " "][1:] == ["model output", "schema", "state", "side effects", "end"]
+    assert any("log_in" in line and line.endswith("it succeeded") for line in told)
+    (call,) = json.loads(explained_json[1])["calls"]
+    assert (call["tool"], call["verdict"], call["attempts"]) == ("pay", "open", 0)
+    last = json.loads(as_json[1])["entries"][-1]
+    assert {name: last[name] for name in ("run_id", "status", "reason", "step", "last_tool")} == {
+        "run_id": first.run_id,
+        "status": "succeeded",
+        "reason": "final_output",
+        "step": 2,
+        "last_tool": "log_in",
+    }
     kinds = [entry["kind"] for entry in json.loads(as_json[1])["entries"]]
     assert kinds == ["asked", "decided", "returned", "decided", "finished"]
     found = json.loads(listed[1])["runs"]
