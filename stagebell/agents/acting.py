@@ -173,6 +173,7 @@ class Acting(Generic[Deps]):
             deadline=run.deadline,
             path=path,
             parent=Parent(str(context.agent), run.run_id, call.id),
+            tokens_to=job.tokens_to if pending.kind == "handoff" else "",
         )
         try:
             await tell(context.runtime, start, agent)

@@ -44,6 +44,7 @@ Instructions: TypeAlias = str | Callable[[RunContext[Deps]], str | Awaitable[str
 Cost: TypeAlias = Callable[[RequestUsage], float]
 """What a request cost, in a unit of your choice."""
 
+_TO_READER: Final = Stream(published=False)
 _JSON_WANTED: Final = "Give your final answer as JSON that fits this schema, and nothing beside it:\n"
 
 
@@ -172,10 +173,11 @@ class Asking(Generic[Deps, Output]):
             "extra_create_args": request.extra,
             "cancellation_token": token,
         }
-        if self.stream is None:
+        stream = self.stream or (_TO_READER if context.tokens_to else None)
+        if stream is None:
             work = client.create(request.messages, **given)
         else:
-            work = self.stream.answer(client.create_stream(request.messages, **given), context)
+            work = stream.answer(client.create_stream(request.messages, **given), context)
         try:
             limited = run_limited(
                 _coroutine(work), "the model", token=None, stop=Stop(token), seconds=self.request_timeout

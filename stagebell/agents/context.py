@@ -70,6 +70,11 @@ class RunContext(Generic[Deps]):
         return self._run.job.deps_key
 
     @property
+    def tokens_to(self) -> str:
+        """Who reads the answers while they are written; empty for nobody."""
+        return self._run.job.tokens_to
+
+    @property
     def step(self) -> int:
         """How many answers the model gave so far."""
         return self._run.step

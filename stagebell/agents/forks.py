@@ -102,7 +102,9 @@ def _calls(entry: Decided) -> set[str]:
 def _job(state: LoopState, own: Sequence[AnyEntry], run_id: str, new_id: str) -> Job:
     run = state.control.run
     if run is not None and run.run_id == run_id:
-        return replace(run.job, run_id=new_id, deadline=None, parent=None, reply=(), business=None, hold="go")
+        return replace(
+            run.job, run_id=new_id, deadline=None, parent=None, reply=(), business=None, hold="go", tokens_to=""
+        )
     asked = next(entry for entry in own if isinstance(entry, Asked))
     return Job(new_id, asked.content, asked.source)
 

@@ -21,6 +21,7 @@ def job_of(
     parent: Parent | None = None,
     path: Sequence[str] = (),
     reply: str | None = None,
+    tokens_to: str = "",
 ) -> Job:
     """The job that a task is, with its content as it was let in."""
     return Job(
@@ -35,6 +36,7 @@ def job_of(
         parent,
         () if reply is None else (reply,),
         "paused" if task.paused else "go",
+        tokens_to,
     )
 
 

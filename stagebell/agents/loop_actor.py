@@ -40,6 +40,7 @@ from stagebell.agents.limits import Limits
 from stagebell.agents.loop import due, next_step
 from stagebell.agents.messages import CancelRun, ContinueRun, RunEnded, RunOverdue, Task
 from stagebell.agents.state import Job, LoopState, read_state, write_control, write_entry
+from stagebell.agents.tokens import tell_reader
 from stagebell.errors import DeferredReplyError, MessageError, ServerError, StagebellError
 from stagebell.messages.conversation import AnyEntry, RunResult
 from stagebell.messages.tool_calls import ErrorCode, ToolResult
@@ -231,6 +232,8 @@ class LoopActor(RoutedAgent):
     async def _finish(self, job: Job, result: RunResult, *, timed: bool) -> None:
         self.forget()
         tell_end(self.id, result, started_by_a_run=job.parent is not None)
+        if job.tokens_to:
+            await tell_reader(self.runtime, job.tokens_to, job.run_id)
         for reply in job.reply:
             await _answer(reply, result)
         if job.parent is not None:

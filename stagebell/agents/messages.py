@@ -7,6 +7,7 @@ StartRun ──────────▶ RunAccepted               at once; th
   InspectRun ──────▶ RunSnapshot               between two steps
   HoldRun, CancelRun, AnswerQuestion, AdoptRun ──▶ RunAccepted
 ContinueRun, RunOverdue                        an agent to itself
+PieceWritten                                   to who reads a run's answers while they are written
 RunEnded                                       to the agent whose run started this one
 """
 
@@ -55,6 +56,7 @@ class StartRun(BaseModel):
     deadline: int | None = None
     path: tuple[str, ...] = ()
     parent: Parent | None = None
+    tokens_to: str = ""
 
 
 class RunAccepted(BaseModel):
@@ -201,6 +203,16 @@ class TokenChunk(BaseModel):
     index: int
     text: str
     last: bool = False
+
+
+class PieceWritten(BaseModel):
+    """Told to whoever reads the answers of a run: a piece of one, or None when the run has ended."""
+
+    model_config = _CLOSED
+
+    reader: str
+    run_id: str
+    chunk: TokenChunk | None = None
 
 
 class Question(BaseModel):

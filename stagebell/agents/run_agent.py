@@ -58,6 +58,7 @@ from stagebell.agents.messages import (
     ContinueRun,
     HoldRun,
     InspectRun,
+    PieceWritten,
     Question,
     ReadRun,
     RunAccepted,
@@ -78,7 +79,7 @@ from stagebell.runtime.engine.options import agent_options
 from stagebell.tools.approvals import ApprovalDecision, register_desk
 from stagebell.tools.policy import text_of
 
-_PUBLISHED: Final = (Question, TokenChunk)
+_PUBLISHED: Final = (Question, TokenChunk, PieceWritten)
 
 
 @agent_options(interrupted_by={ContinueRun: (CancelRun, RunOverdue)}, state_type="ModelAgent")
@@ -121,7 +122,15 @@ class RunAgent(KeptActor):
         _check_run_id(message.run_id, self.id)
         content, refused = contained_call(lambda: self.check_task(message.task))
         deadline = message.deadline if message.deadline is not None else current_deadline()
-        job = job_of(message.task, message.run_id, content, deadline=deadline, parent=message.parent, path=message.path)
+        job = job_of(
+            message.task,
+            message.run_id,
+            content,
+            deadline=deadline,
+            parent=message.parent,
+            path=message.path,
+            tokens_to=message.tokens_to,
+        )
         await self._accept(job, refused)
         return self._accepted(message.run_id)
 

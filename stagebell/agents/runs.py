@@ -40,8 +40,10 @@ from stagebell.agents.messages import (
     RunSnapshot,
     StartRun,
     Task,
+    TokenChunk,
 )
 from stagebell.agents.state import Hold, LoopState, dump_state, read_state
+from stagebell.agents.tokens import Listening, Pieces
 from stagebell.errors import RunFailed
 from stagebell.messages.conversation import AnyEntry, Noted, RunResult, RunStatus
 
@@ -74,6 +76,7 @@ class Runs:
 
     def __init__(self, runtime: AgentRuntime | Caller) -> None:
         self._runtime = runtime
+        self._listening = Listening(runtime)
         if isinstance(runtime, Caller):
             runtime.register(*REPLIES)
         else:
@@ -90,6 +93,7 @@ class Runs:
         business: Mapping[str, JsonValue] | None = None,
         limits: Limits | None = None,
         paused: bool = False,
+        tokens: bool = False,
         output_type: type[Output] | None = None,
     ) -> RunHandle[Output]:
         """Start a run; it is stored when this returns.
@@ -102,18 +106,22 @@ class Runs:
             business: see `Task`.
             limits: see `Task`.
             paused: see `Task`.
+            tokens: the answers are to be read while they are written, with `RunHandle.tokens`.
             output_type: the type that the output is read as here.
 
         Raises:
             Undeliverable: nobody hosts the agent's type.
-            ValueError: the agent cannot take such a task.
+            ValueError: the agent cannot take such a task; or tokens are wanted of a `Publisher`, which hosts no agent.
         """
         key = AgentId(agent, uuid4().hex[:12] if conversation is None else conversation)
         if isinstance(task, str):
             facts = None if business is None else dict(business)
             task = Task(content=task, deps_key=deps_key, business=facts, limits=limits, paused=paused)
-        handle = self.get(f"{key}#{uuid4().hex[:8]}", output_type=output_type)
-        await self.ask(StartRun(run_id=handle.run_id, task=task), handle.agent)
+        run_id = f"{key}#{uuid4().hex[:8]}"
+        pieces = await self._listening.reader(run_id) if tokens else None
+        tokens_to = "" if pieces is None else pieces.address
+        handle = RunHandle(self, run_id, output_type, pieces)
+        await self.ask(StartRun(run_id=handle.run_id, task=task, tokens_to=tokens_to), handle.agent)
         return handle
 
     async def run(
@@ -184,10 +192,13 @@ class RunHandle(Generic[Output]):
         agent: its conversation.
     """
 
-    def __init__(self, runs: Runs, run_id: str, output_type: type[Output] | None = None) -> None:
+    def __init__(
+        self, runs: Runs, run_id: str, output_type: type[Output] | None = None, pieces: Pieces | None = None
+    ) -> None:
         self.agent = agent_of(run_id)
         self.run_id = run_id
         self._runs = runs
+        self._pieces = pieces
         self._output: TypeAdapter[Output] | None = None if output_type is None else TypeAdapter(output_type)
 
     def __repr__(self) -> str:
@@ -221,6 +232,21 @@ class RunHandle(Generic[Output]):
             for entry, position in zip(events.entries, events.positions, strict=True):
                 yield Happened(entry, position + 1)
             offset, ended = events.offset, events.ended
+
+    async def tokens(self) -> AsyncGenerator[TokenChunk, None]:
+        """What the model writes, piece by piece from the first on, until the run ends; for a run started with `tokens`.
+
+        That covers every answer, those of an agent that takes over too: `run_id`, `step` and `index` tell them apart. A
+        request that is made again, after an error or a crash, begins its answer anew with index 0. Nobody waits for who
+        reads: leaving the loop, or staying away, leaves the run alone. It is read once.
+
+        Raises:
+            ValueError: this is not the handle that `start` gave for `tokens=True`.
+        """
+        if self._pieces is None:
+            raise ValueError(f"nobody listens to {self.run_id}: start it with tokens=True, and use the handle of that")
+        async for chunk in self._pieces:
+            yield chunk
 
     async def status(self) -> RunStatus:
         """How the run stands, between two of its steps."""

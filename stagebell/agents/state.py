@@ -58,6 +58,7 @@ class Job:
         parent: whose call it answers.
         reply: the handles of the callers that wait for its result.
         hold: "paused" for a run that is stepped by hand from the start.
+        tokens_to: who reads its answers while they are written, as ``agent#reader``.
     """
 
     __pydantic_config__ = _CLOSED
@@ -73,6 +74,7 @@ class Job:
     parent: Parent | None = None
     reply: tuple[str, ...] = ()
     hold: Hold = "go"
+    tokens_to: str = ""
 
 
 @dataclass(frozen=True, slots=True)

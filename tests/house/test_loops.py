@@ -24,6 +24,7 @@ LOOPS = {
     "agents/loop_actor.py _do": "the limits of the run",
     "agents/runs.py events": "the end of the run",
     "agents/runs.py step": "the end of a step",
+    "agents/tokens.py __aiter__": "the end of the run",
     # what is awaited has a bound of its own, and a cancellation ends it
     "agents/contained.py _steps": "the steps of a coroutine",
     "tools/running.py _drive": "the time limit of the tool, and of its run",
