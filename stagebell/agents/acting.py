@@ -18,7 +18,7 @@ from pydantic import BaseModel, JsonValue
 from stagebell.agents.context import Deps, RunContext, read_business
 from stagebell.agents.delegates import Delegates, child_agent, child_run_id, said_in, unheard
 from stagebell.agents.events import UNCHANGED, CallsHandled, Compensate, RunCalls, Undone, Waits
-from stagebell.agents.messages import Question, StartRun, Task
+from stagebell.agents.messages import Question, RunAccepted, StartRun, Task
 from stagebell.agents.state import Parent, Pending, Run, Undo
 from stagebell.errors import StagebellError, Undeliverable
 from stagebell.messages.reasons import shorten
@@ -176,7 +176,7 @@ class Acting(Generic[Deps]):
             tokens_to=job.tokens_to if pending.kind == "handoff" else "",
         )
         try:
-            await tell(context.runtime, start, agent)
+            await tell(context.runtime, start, agent, expects=RunAccepted)
         except (Undeliverable, StagebellError) as error:
             return ToolResult.error(call, ErrorCode.TRANSIENT, str(error))
         return Waits(call.id, "run", {"agent": str(agent), "run_id": run_id})
@@ -243,8 +243,10 @@ def _size(outcome: ToolResult | Waits) -> int:
     return len(outcome.text) if isinstance(outcome, ToolResult) and isinstance(value, dict | list) else 0
 
 
-async def tell(runtime: Any, message: BaseModel, to: AgentId) -> None:
+async def tell(runtime: Any, message: BaseModel, to: AgentId, *, expects: type | None = None) -> None:
     """Send a message to one agent, for which nobody waits; inside a turn it leaves with the commit.
+
+    With `expects`, the agent whose turn it is hears by a `SetAside` when it is not answered with that.
 
     Raises:
         TypeError: the runtime cannot do that.
@@ -252,7 +254,7 @@ async def tell(runtime: Any, message: BaseModel, to: AgentId) -> None:
     """
     if not hasattr(runtime, "tell"):
         raise TypeError(f"{type(runtime).__name__} has no tell(): run these agents on a runtime of stagebell")
-    await cast(Tells, runtime).tell(message, to)
+    await cast(Tells, runtime).tell(message, to, expects=expects)
 
 
 def _as_made(pending: Pending) -> ToolCall:

@@ -118,6 +118,16 @@ class RunReturned:
 
 
 @dataclass(frozen=True, slots=True)
+class RunNotTaken:
+    """The agent that was to make a run takes no tasks; with `fatal`, this run ends with that."""
+
+    call_id: str
+    why: str
+    at: int
+    fatal: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Undone:
     """A call was taken back, or that failed."""
 
@@ -146,6 +156,15 @@ class Overdue:
 
 
 @dataclass(frozen=True, slots=True)
+class StepSetAside:
+    """What a run goes on with was set aside, and will not be tried again."""
+
+    run_id: str
+    at: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class HoldAsked:
     """A run is to stand still ("paused"), to do one thing ("once"), or to go on ("go")."""
 
@@ -164,9 +183,11 @@ Event: TypeAlias = (
     | CallApproved
     | PersonAnswered
     | RunReturned
+    | RunNotTaken
     | Undone
     | CancelAsked
     | Overdue
+    | StepSetAside
     | HoldAsked
 )
 

@@ -120,6 +120,11 @@ def with_readers(state: LoopState, readers: tuple[Reader, ...]) -> LoopState:
     return replace(state, control=replace(state.control, readers=readers))
 
 
+def with_told(state: LoopState, told: int | None) -> LoopState:
+    """The state in which the agent told itself to go on after this change; None: it did not."""
+    return state if state.control.told == told else replace(state, control=replace(state.control, told=told))
+
+
 def adopted(state: LoopState, new: LoopState) -> LoopState:
     """A state that takes the place of another; who waited for the same run waits on."""
     run, former = new.control.run, state.control.active

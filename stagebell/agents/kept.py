@@ -28,6 +28,7 @@ from stagebell.agents.moves import Move
 from stagebell.agents.state import LoopState
 from stagebell.agents.stores.port import RunStore, Snapshot
 from stagebell.errors import SnapshotBroken, SnapshotConflict
+from stagebell.messages.set_aside import SetAside
 from stagebell.runtime.engine.deadlines import now_ms
 from stagebell.runtime.engine.migrations import StateForm, StoredState, state_form
 from stagebell.runtime.engine.turn import current_turn
@@ -55,6 +56,8 @@ class KeptActor(LoopActor):
         if self._store is None:
             return await super().on_message_impl(message, ctx)
         if self._saved is None:
+            if isinstance(message, SetAside):
+                return None  # another process has the conversation now, and goes on with it
             await self._find(self._store)
         result = await super().on_message_impl(message, ctx)
         if self.state is not self._saved:
@@ -68,8 +71,17 @@ class KeptActor(LoopActor):
 
     async def _act_on(self, actions: Sequence[Action]) -> None:
         if self._store is not None:
-            await self._save(self._store, begun=False)
+            before = self._saved
+            try:
+                await self._save(self._store, begun=False)
+            except Exception:
+                self.state = before or self.state  # what was not saved has not happened
+                raise
         await super()._act_on(actions)
+
+    def _note_told(self, sequence: int | None) -> None:
+        if self._store is None:
+            super()._note_told(sequence)
 
     async def _find(self, store: RunStore) -> None:
         _refuse_second_store(str(self.id))
@@ -97,8 +109,9 @@ class KeptActor(LoopActor):
         snapshot = Snapshot(self._saves + 1, {**fields, "state": dict(await self.save_state())})
         try:
             await store.save(str(self.id), snapshot)
-        except SnapshotConflict:
-            self._saved = None
+        except SnapshotConflict as error:
+            before, self._saved = self._saved, None
+            await self._disappoint(error, before or self.state)
             raise
         self._saves += 1
         self._saved = state

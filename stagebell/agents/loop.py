@@ -45,8 +45,10 @@ from stagebell.agents.events import (
     PersonAnswered,
     RequestModel,
     RunCalls,
+    RunNotTaken,
     RunReturned,
     Step,
+    StepSetAside,
     TaskGiven,
     Undone,
     Waits,
@@ -233,6 +235,19 @@ def _returned(move: Move, event: RunReturned) -> None:
         end(move, below.status, below.reason, below.text)
 
 
+def _not_taken(move: Move, event: RunNotTaken) -> None:
+    run = move.open()
+    if run is None or not _waits(run, event.call_id, "run"):
+        return
+    call = _call(run, event.call_id)
+    move.run = run.but(waiting_for=_without(run, event.call_id))
+    _take_results(move, [ToolResult.error(call, ErrorCode.FATAL, event.why)])
+    if event.fatal:
+        end(move, FAILED, TerminationReason.FATAL_TOOL_ERROR, f"{call.name} ({ErrorCode.FATAL}): {event.why}")
+    else:
+        _after_results(move)
+
+
 def _undone(move: Move, event: Undone) -> None:
     undone(move, event.call_id, event.error)
 
@@ -251,6 +266,17 @@ def _overdue(move: Move, event: Overdue) -> None:
     if event.cut_off:
         move.interrupted()
     _end_early(move, event.run_id, FAILED, TerminationReason.TIMEOUT, "it was not done by its deadline")
+
+
+def _set_aside(move: Move, event: StepSetAside) -> None:
+    run = move.run
+    if run is None or run.run_id != event.run_id:
+        return
+    if run.ending is not None:
+        undone(move, run.undo[-1].call.id, event.why)
+    else:
+        move.interrupted()
+        end(move, FAILED, TerminationReason.SET_ASIDE, f"a step of it was set aside: {event.why}")
 
 
 def _hold(move: Move, event: HoldAsked) -> None:
@@ -358,8 +384,10 @@ _HANDLERS: Final[dict[type[Any], Callable[[Move, Any], None]]] = {
     CallApproved: _approved,
     PersonAnswered: _answered,
     RunReturned: _returned,
+    RunNotTaken: _not_taken,
     Undone: _undone,
     CancelAsked: _cancel,
     Overdue: _overdue,
+    StepSetAside: _set_aside,
     HoldAsked: _hold,
 }

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final, cast
 
@@ -35,7 +36,7 @@ from stagebell.agents.events import (
     Withdraw,
     size_of,
 )
-from stagebell.agents.inquiries import what_happened, with_readers
+from stagebell.agents.inquiries import what_happened, with_readers, with_told
 from stagebell.agents.limits import Limits
 from stagebell.agents.loop import due, next_step
 from stagebell.agents.messages import CancelRun, ContinueRun, RunEnded, RunOverdue, Task
@@ -107,6 +108,10 @@ class LoopActor(RoutedAgent):
     async def check_output(self, output: JsonValue, ctx: MessageContext) -> str:
         """Why the output of an agent that took over cannot be that of the run, if so."""
 
+    def ends_run(self, code: ErrorCode) -> bool:
+        """Whether an error of this code ends the run."""
+        return True
+
     def forget(self) -> None:
         """A run has ended, or another state was loaded: what was kept for it is not needed any more."""
 
@@ -133,8 +138,18 @@ class LoopActor(RoutedAgent):
         """
         self._take(read_state(str(self.id), state))
 
+    async def restore_state(self, state: Mapping[str, Any]) -> None:
+        """The same, for a state that comes back together with the messages that left with it.
+
+        Raises:
+            MalformedState: as above.
+        """
+        restored = read_state(str(self.id), state)
+        self._take(restored)
+        self.state = restored
+
     def _take(self, state: LoopState) -> None:
-        self.state = state
+        self.state = with_told(state, None)
         self._told = self._begun = None
         self.forget()
 
@@ -211,7 +226,7 @@ class LoopActor(RoutedAgent):
     async def _go_on(self) -> None:
         """Tell this agent to do what is due, unless it was told."""
         sequence = self.state.control.sequence
-        if self._told == sequence:
+        if self._was_told:
             return
         match self._due():
             case None:
@@ -222,6 +237,19 @@ class LoopActor(RoutedAgent):
             case _:
                 await tell(self.runtime, ContinueRun(sequence=sequence), self.id)
         self._told = sequence
+        self._note_told(sequence)
+
+    @property
+    def _was_told(self) -> bool:
+        """True when the message by which the agent goes on from this state is under way."""
+        control = self.state.control
+        return control.sequence in (self._told, control.told)
+
+    def _note_told(self, sequence: int | None) -> None:
+        """Let it stand in the state: nobody who looks at the run lets it be told again while it is under way."""
+        due = self._due()
+        self.state = with_told(self.state, sequence)
+        self._due_in = self.state, due
 
     def _due(self) -> Due | None:
         """What is to be done now, found out once for each state."""
@@ -245,6 +273,14 @@ class LoopActor(RoutedAgent):
                 logger.warning("%s cannot be told that run %s has ended: %s", parent.agent, job.run_id, error)
         if timed:
             await self._timers.cancel_timer(str(TimerId.make(self.id, _timer_name(job.run_id))))
+
+    async def _disappoint(self, error: Exception, state: LoopState) -> None:
+        """Nobody will tell those who wait in this state what comes of their runs."""
+        control = state.control
+        jobs = [*control.queue, *([control.active.job] if control.active is not None else [])]
+        for reply in [*(reply for job in jobs for reply in job.reply), *(reader.reply for reader in control.readers)]:
+            with suppress(DeferredReplyError):
+                await DeferredReply(reply).fail(error)
 
     async def _answer_readers(self) -> None:
         control = self.state.control
@@ -288,6 +324,7 @@ class LoopActor(RoutedAgent):
         """
         sequence, told = self.state.control.sequence, self._told
         self._told = None
+        self._note_told(None)
         return told != sequence or self._begun == sequence
 
 

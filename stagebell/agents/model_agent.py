@@ -167,6 +167,9 @@ class ModelAgent(RunAgent, Generic[Deps, Output]):
         checked = await self._asking.outputs.check_value(output, await self._context(run, ctx))
         return checked.error if isinstance(checked, Rejected) else ""
 
+    def ends_run(self, code: ErrorCode) -> bool:
+        return self._acting.policy.ends_run(code)
+
     def forget(self) -> None:
         self._deps.forget()
         self._used = 0, set()

@@ -70,9 +70,12 @@ from stagebell.agents.messages import (
     Task,
     TokenChunk,
 )
+from stagebell.agents.not_taken import what_follows
 from stagebell.agents.state import Job, read_state
 from stagebell.errors import DeferredReplyError, ServerError, UnknownQuestion, UnknownRun
 from stagebell.messages.conversation import RunResult
+from stagebell.messages.set_aside import SetAside
+from stagebell.messages.tool_calls import ErrorCode
 from stagebell.runtime.engine.deadlines import current_deadline, now_ms
 from stagebell.runtime.engine.deferred import defer_reply
 from stagebell.runtime.engine.options import agent_options
@@ -235,6 +238,18 @@ class RunAgent(KeptActor):
         if kind == "handoff" and message.result.output is not None:
             refused = await self._why_not(cast("JsonValue", message.result.output), ctx)
         await self._apply(RunReturned(message.call_id, message.result, now_ms(), refused))
+
+    @message_handler
+    async def on_set_aside(self, message: SetAside, ctx: MessageContext) -> None:
+        """A message to this agent, or a task that it gave to another one, will not be handled."""
+        fatal = self.ends_run(ErrorCode.FATAL)
+        event = what_follows(message, self.state, now_ms(), fatal=fatal, told=self._was_told or self._due() is None)
+        try:
+            if event is not None:
+                await self._apply(event)
+        except Exception as error:
+            await self._disappoint(error, self.state)
+            raise
 
     async def _why_not(self, output: JsonValue, ctx: MessageContext) -> str:
         """Why the output of an agent that took over is refused, if so; also when it cannot be checked."""

@@ -239,6 +239,7 @@ class Control:
         queue: the tasks.
         sequence: counts the changes, so that a message that asks for the next step is told from one that came twice.
         readers: who waits to be told what happens next.
+        told: the change after which the agent told itself to go on; that message came to be together with this state.
     """
 
     __pydantic_config__ = _CLOSED
@@ -247,6 +248,7 @@ class Control:
     queue: tuple[Job, ...] = ()
     sequence: int = 0
     readers: tuple[Reader, ...] = ()
+    told: int | None = None
 
     @property
     def active(self) -> Run | None:

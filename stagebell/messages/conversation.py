@@ -45,6 +45,7 @@ class TerminationReason(StrEnum):
     MODEL_ERROR = "model_error"
     REFUSED = "refused"
     HOP_LIMIT = "hop_limit"
+    SET_ASIDE = "set_aside"
 
 
 class Usage(BaseModel):

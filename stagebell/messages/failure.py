@@ -20,6 +20,7 @@ from stagebell.messages.envelope import FAILURE_TYPE
 from stagebell.messages.reasons import explain
 
 TEXT_CHARACTERS: Final = 32_768
+REASON_CHARACTERS: Final = 1000
 TRACEBACK_CHARACTERS: Final = 16_384
 VALUE_BYTES: Final = 16_384
 ATTRIBUTES_BYTES: Final = 65_536
@@ -68,6 +69,16 @@ def name_of(cls: type[BaseException]) -> str:
         return _writable(f"{cls.__module__}:{cls.__qualname__}", 1024)
     except BaseException:  # a metaclass may answer with anything
         return "?:?"
+
+
+def reason_text(error: BaseException) -> str:
+    """Return class and text of any exception in one line; never raises."""
+    name = name_of(type(error)).rpartition(":")[2]
+    try:
+        text = " ".join(str(error).split()).encode("utf-8", "backslashreplace").decode()
+    except BaseException as broken:  # the user's __str__ may raise anything
+        text = f"str() of it raised {name_of(type(broken))}"
+    return f"{name}: {text}"[:REASON_CHARACTERS] if text else name
 
 
 def restore(data: bytes, known: Mapping[str, type[BaseException]] | None = None) -> BaseException:

@@ -91,6 +91,16 @@ class TypeRegistry:
         """
         return (self._by_class.get(type(message)) or self._find(message)).name
 
+    def name_of_class(self, cls: type) -> str:
+        """Return the wire name of a class; one that is not known is registered.
+
+        Raises:
+            UnregisteredType: nothing is known that can write it.
+        """
+        if cls not in self._by_class:
+            self.add_type(cls)
+        return self._by_class[cls].name
+
     def encode(self, message: object) -> Encoded:
         """Return `message` as bytes.
 

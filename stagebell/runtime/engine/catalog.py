@@ -50,6 +50,12 @@ class HostedType:
         self.storage: Storage | None = None
         self.live: dict[str, Activation] = {}
 
+    def class_of(self, agent: AgentId) -> type | None:
+        """The class of an agent, as far as it is known."""
+        activation = self.live.get(agent.key)
+        made = None if activation is None else activation.agent
+        return self.agent_class if made is None else type(made)
+
     def activation(self, agent: AgentId) -> Activation:
         """The activation of an agent, made (still without an instance) when there is none."""
         activation = self.live.get(agent.key)

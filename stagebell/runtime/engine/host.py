@@ -29,6 +29,7 @@ from stagebell.errors import (
     UnknownAgentType,
 )
 from stagebell.messages.registry import TypeRegistry
+from stagebell.messages.set_aside import SetAside
 from stagebell.runtime.engine.activation import Activation
 from stagebell.runtime.engine.calls import find_cycle
 from stagebell.runtime.engine.catalog import Catalog, HostedType
@@ -43,6 +44,7 @@ from stagebell.runtime.engine.interventions import Interventions
 from stagebell.runtime.engine.outcome import require_handler
 from stagebell.runtime.engine.performer import Performer
 from stagebell.runtime.engine.ports import Delivery
+from stagebell.runtime.engine.telling import Telling
 from stagebell.runtime.engine.turn import LATER, Entry, Turn, current_turn
 from stagebell.runtime.engine.watched import Watched
 
@@ -90,6 +92,9 @@ class Host:
         performer = Performer(self._catalog, self._events, self._interventions, self._deadlines, self._on_publish_error)
         self._dispatcher = Dispatcher(self._catalog, performer, grace=cancel_grace, warn_after=warn_after)
         self._deadlines.expire = self._dispatcher.expire
+        self._registry.add_type(SetAside)
+        self._telling = Telling(self._catalog, self._dispatcher, self._registry, self._give_word)
+        performer.on_set_aside = self._telling.set_aside
         self._max_call_depth = max_call_depth
         self._inline_calls = 0
 
@@ -329,18 +334,9 @@ class Host:
                 continue
             enqueue(hosted.live.get(agent.key) or hosted.activation(agent), entry)
 
-    def _tell_here(self, message: Any, recipient: AgentId, sender: AgentId | None, message_id: str | None) -> None:
-        """Put a message that nobody waits for into an agent's mailbox; it inherits nothing from whoever sends it.
-
-        Raises:
-            Undeliverable: the agent's type is not registered here.
-        """
-        hosted = self._catalog.types.get(recipient.type)
-        if hosted is None:
-            raise Undeliverable(recipient, f"agent type {recipient.type!r} is not registered in this runtime")
-        entry = Entry(message, Context(), sender=sender, is_rpc=True, message_id=message_id)
-        entry.activation = activation = hosted.live.get(recipient.key) or hosted.activation(recipient)
-        self._dispatcher.enqueue(activation, entry)
+    def _give_word(self, word: SetAside, to: AgentId) -> None:
+        """Tell an agent of a message that was set aside."""
+        self._telling.tell(word, to, None, None)
 
     def may_go_on(self) -> bool:
         """Whether the turn that asks may do at once what it would else tell its own agent; see `ports.GoingOn`."""

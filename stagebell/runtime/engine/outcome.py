@@ -10,6 +10,7 @@ from typing import Any, cast
 from autogen_core import Agent, RoutedAgent
 
 from stagebell.errors import CantHandle
+from stagebell.messages.set_aside import SetAside
 from stagebell.runtime.engine.turn import Turn
 
 
@@ -65,6 +66,11 @@ def handled_types(cls: type) -> frozenset[type]:
         targets = (cast("list[type]", getattr(handler, "target_types", [])) for handler in routed)
         found = _handled[cls] = frozenset(chain.from_iterable(targets))
     return found
+
+
+def hears_of_set_aside(cls: type | None) -> bool:
+    """True for an agent class that wants to be told of messages to it that were set aside."""
+    return cls is not None and SetAside in handled_types(cls)
 
 
 def set_result(reply: Future[Any] | None, result: Any) -> None:

@@ -41,6 +41,7 @@ class Performer:
         self._interventions = interventions
         self._deadlines = deadlines
         self._on_error = on_error
+        self.on_set_aside: Callable[[Entry, AgentId, BaseException], None] = lambda entry, agent, error: None
 
     @property
     def watched(self) -> bool:
@@ -99,11 +100,13 @@ class Performer:
             self._answer_error(entry, turn.activation.id, error)
         elif turn.expired:
             logger.warning("a publish to %s was not handled to its end, its deadline is over", turn.activation.id)
+            self.on_set_aside(entry, turn.activation.id, error)
         elif isinstance(error, CancelledError):
             logger.warning("a publish to %s was not handled to its end, its turn was cancelled", turn.activation.id)
         else:
             logger.error("Error processing publish message for %s", turn.activation.id, exc_info=error)
             self._on_error(error)
+            self.on_set_aside(entry, turn.activation.id, error)
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise error
 
@@ -124,6 +127,7 @@ class Performer:
         elif not isinstance(error, CancelledError):
             told_logger.error(_UNHEARD, agent, exc_info=error)
             self._on_error(error)
+            self.on_set_aside(entry, agent, error)
 
     async def _handle_limited(self, turn: Turn, agent: Agent, entry: Entry) -> Any:
         """Handle a publish that may be cancelled or come too late; what is bound to its process handles it anyway."""

@@ -150,7 +150,7 @@ class Timers(Protocol):
 class Tells(Protocol):
     """Messages to one agent that nobody waits for; both runtimes can do this."""
 
-    async def tell(self, message: Any, to: AgentId) -> None:
+    async def tell(self, message: Any, to: AgentId, *, expects: type | None = None) -> None:
         """Send a message to one agent, whose handler answers nobody; see `LocalRuntime.tell`."""
         ...
 

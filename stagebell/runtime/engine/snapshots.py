@@ -74,6 +74,15 @@ async def load_into(agent: Agent, state: Mapping[str, Any]) -> None:
         await agent.load_state(state)
 
 
+async def bring_back(agent: Agent, state: Mapping[str, Any]) -> None:
+    """Load into an agent a state that its runtime has kept, together with the messages that left with it.
+
+    A class that has to tell this from any other state has a `restore_state` beside its `load_state`.
+    """
+    restore = getattr(agent, "restore_state", agent.load_state)
+    await restore(state)
+
+
 def check_state(agent: AgentId, state: Mapping[str, Any]) -> None:
     """Refuse what cannot be a state.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from autogen_core import AgentId, TopicId
 
-from stagebell.errors import RuntimeNotRunning, Undeliverable
+from stagebell.errors import OutsideTurn, RuntimeNotRunning, Undeliverable
 from stagebell.runtime.engine.host import Host
 from stagebell.runtime.engine.subscriptions import Subscriptions
 from stagebell.runtime.engine.timers import NOW, MemoryTimers, Plan, Scheduled, Timer, TimerId, as_time
@@ -69,20 +69,29 @@ class LocalTimers(Host):
         due = self._timers.set(Scheduled(id, plan, message, sender))
         return Timer(str(id), as_time(due), self)
 
-    async def tell(self, message: Any, to: AgentId) -> None:
+    async def tell(self, message: Any, to: AgentId, *, expects: type | None = None) -> None:
         """Send a message to one agent, without waiting for it; its handler answers nobody.
 
         It takes its place in the agent's mailbox before this returns, and inherits nothing from the turn that sends it.
 
+        Args:
+            message: what is sent.
+            to: the agent.
+            expects: the class of what its handler returns. When it returns something else, or fails, or there is none,
+                the agent whose turn sends this is told by a `SetAside`.
+
         Raises:
+            OutsideTurn: something is expected, and no message is being handled.
             RuntimeNotRunning: the runtime was stopped.
             Undeliverable: the agent's type is not registered.
             MessageDroppedException: an intervention dropped the message.
         """
         sender = self._sender_to(to)
+        if expects is not None and sender is None:
+            raise OutsideTurn("tell")
         if self._watched:
             message = await self._watcher.schedule(message, context_of(sender, None, None, None), to)
-        self._tell_here(message, to, sender, None)
+        self._telling.tell(message, to, sender, None, expects)
 
     async def cancel_timer(self, id: str) -> bool:
         """Let a timer come no more.
@@ -112,7 +121,7 @@ class LocalTimers(Host):
                 self._publish_here(scheduled.message, to, recipients, sender, None, message_id)
             return
         try:
-            self._tell_here(scheduled.message, to, sender, message_id)
+            self._telling.tell(scheduled.message, to, sender, message_id)
         except Undeliverable as error:
             logger.error("a message was due for an agent that cannot be made: %s", error)
 

@@ -12,6 +12,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from uuid import uuid4
 
+from autogen_core import AgentId
+
 from stagebell.errors import MessageError, Undeliverable
 from stagebell.messages.codec import unpack
 from stagebell.runtime.redis.keys import ProcessKeys
@@ -19,6 +21,7 @@ from stagebell.runtime.redis.membership import Membership
 from stagebell.runtime.redis.requests import NO_REPLY, Turn
 from stagebell.runtime.redis.results import InboxEntry, Taken
 from stagebell.runtime.redis.services import Services
+from stagebell.runtime.redis.telling_back import failure_for
 from stagebell.runtime.redis.wire import parse_reply
 
 logger = logging.getLogger("stagebell")
@@ -132,9 +135,9 @@ class BoundTypes:
         try:
             envelope = unpack(entry.envelope)
             reply_to = parse_reply(envelope.reply)
-            undeliverable = Undeliverable(entry.agent, reason)
-            failure = self._services.wire.failure(undeliverable, id=envelope.id, sender=entry.agent)
-        except MessageError as error:
+            agent, undeliverable = AgentId.from_str(entry.agent), Undeliverable(entry.agent, reason)
+            failure = failure_for(self._services, reply_to, envelope, agent, undeliverable)
+        except (MessageError, ValueError) as error:
             reason += f", and the message cannot be read: {error}"
         fence = Turn(keys, token, entry.agent, entry.entry_id, entry.turn_id)
         reply = await self._services.link.submit(

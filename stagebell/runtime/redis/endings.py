@@ -15,7 +15,7 @@ from autogen_core import AgentId
 
 from stagebell.errors import ServerError, ServerRefused
 from stagebell.messages.envelope import Envelope
-from stagebell.runtime.engine.activation import Activation
+from stagebell.messages.failure import reason_text
 from stagebell.runtime.engine.clock import Alarm
 from stagebell.runtime.engine.turn import Turn
 from stagebell.runtime.redis.calls import TurnCalls
@@ -28,8 +28,9 @@ from stagebell.runtime.redis.requests import Turn as Fence
 from stagebell.runtime.redis.results import EndReply
 from stagebell.runtime.redis.scripts import Scripts
 from stagebell.runtime.redis.services import Services
-from stagebell.runtime.redis.storage import Stored, stored_of
-from stagebell.runtime.redis.wire import reason_text, traceback_text
+from stagebell.runtime.redis.storage import Stored
+from stagebell.runtime.redis.telling_back import answer_for, failure_for, word_to_itself
+from stagebell.runtime.redis.wire import traceback_text
 
 logger = logging.getLogger("stagebell")
 
@@ -108,7 +109,7 @@ class TurnEnding(ABC):
     @property
     def answers(self) -> bool:
         """True when somebody waits for the outcome."""
-        return bool(self._reply_to.mode)
+        return self._reply_to.waits
 
     @property
     def outbox(self) -> Outbox:
@@ -122,7 +123,7 @@ class TurnEnding(ABC):
             return self._put_off(self.turn.later)
         if not self._reply_to.mode:
             return b""
-        return self._services.wire.reply(result, id=self.envelope.id, sender=self.agent)
+        return answer_for(self._services, self._reply_to, self.envelope, self.agent, result)
 
     def _put_off(self, later: DeferredCall) -> bytes:
         """The reply was deferred: what the turn answers after all, or nothing but a mark."""
@@ -335,10 +336,13 @@ class TurnEnding(ABC):
             drops: when nobody waits and there is no reason for a dead letter, let it go.
         """
         self._closed = self.sent = True
-        waits = bool(self._reply_to.mode)
-        if not (waits or dead_letter or drops):
+        reply_to = self._reply_to
+        if not (reply_to.mode or dead_letter or drops):
             dead_letter = reason_text(error)
-        failure = self._services.wire.failure(error, id=self.envelope.id, sender=str(self.agent)) if waits else b""
+        services, fence = self._services, self.fence
+        failure = failure_for(services, reply_to, self.envelope, self.agent, error)
+        if dead_letter and not reply_to.mode:
+            reply_to, failure = word_to_itself(services, fence.keys, fence.entry_id, self.envelope, self.agent, error)
         traceback = traceback_text(error).strip()[-4000:] if dead_letter else ""
         calls = self._calls
         self._services.link.run(
@@ -346,7 +350,7 @@ class TurnEnding(ABC):
                 self.fence,
                 has_state=has_state,
                 nested=self._nested,
-                reply_to=self._reply_to,
+                reply_to=reply_to,
                 failure=failure,
                 dead_letter=dead_letter,
                 traceback=traceback,
@@ -388,10 +392,3 @@ class TurnEnding(ABC):
                     outcome.status,
                     outcome.detail,
                 )
-
-    @property
-    def _class_keeps_state(self) -> bool:
-        hosted = self._services.catalog.types.get(self.agent.type)
-        if hosted is None:
-            return False
-        return stored_of(hosted.live.get(self.agent.key) or Activation(hosted, self.agent)).keeps

@@ -15,12 +15,13 @@ from collections.abc import Sequence
 
 from stagebell.errors import DeadlineExceeded, NonDeterministicReplay
 from stagebell.messages.ids import call_id
+from stagebell.runtime.engine.activation import Activation
 from stagebell.runtime.engine.turn import Entry, Turn
 from stagebell.runtime.redis.endings import TurnEnding
 from stagebell.runtime.redis.given_up import given_up
 from stagebell.runtime.redis.keys import leased_keys
 from stagebell.runtime.redis.results import OpenRecord
-from stagebell.runtime.redis.storage import Stored
+from stagebell.runtime.redis.storage import Stored, stored_of
 
 logger = logging.getLogger("stagebell")
 
@@ -158,6 +159,11 @@ class LimitedTurn(TurnEnding):
             ),
             lambda outcome: None,  # a refusal is the answer to what follows, too
         )
+
+    @property
+    def _class_keeps_state(self) -> bool:
+        hosted = self._services.catalog.types.get(self.agent.type)
+        return hosted is not None and stored_of(hosted.live.get(self.agent.key) or Activation(hosted, self.agent)).keeps
 
     def _settle_now(self, has_state: bool) -> None:
         error, dead_letter = self._early_end(), ""

@@ -172,6 +172,6 @@ def is_call(envelope: bytes) -> bool:
 def wants_answer(envelope: bytes) -> bool:
     """True for a call, from a turn or from outside."""
     try:
-        return b'"reply":' in envelope and bool(unpack(envelope).reply)
+        return b'"reply":' in envelope and unpack(envelope).reply[:2] not in ("", "i|")
     except MessageError:
         return False

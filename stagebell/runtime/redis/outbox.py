@@ -13,7 +13,8 @@ from stagebell.runtime.engine.hops import fresh_context, hops_left
 from stagebell.runtime.engine.timers import TimerId
 from stagebell.runtime.redis.effects import Effect
 from stagebell.runtime.redis.keys import LeasedKeys
-from stagebell.runtime.redis.requests import Delivery
+from stagebell.runtime.redis.requests import NO_REPLY, Delivery
+from stagebell.runtime.redis.telling_back import address_of
 from stagebell.runtime.redis.timed import Timed, cancelling, place_of
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class Published(NamedTuple):
     deadline: int | None
     token: CancellationToken | None
     hops: int | None  # that the code which published it had left
+    expects: type | None = None
 
 
 class Outbox:
@@ -60,11 +62,24 @@ class Outbox:
         envelope = self._services.wire.publication(encoded, id=id, topic=topic, sender=sender, deadline=deadline)
         self.published.append(Published(id, topic, envelope, message, sender, deadline, token, hops_left()))
 
-    def tell(self, message: Any, encoded: Encoded, to: AgentId, sender: AgentId | None) -> None:
-        """Send a message that nobody waits for with the commit; it inherits nothing from the turn."""
-        id = output_id(self._turn_id, len(self.published))
-        envelope = self._services.wire.told(encoded, id=id, to=to, sender=sender)
-        self.published.append(Published(id, to, envelope, message, sender, None, None, None))
+    def tell(
+        self,
+        message: Any,
+        encoded: Encoded,
+        to: AgentId,
+        sender: AgentId | None,
+        expects: type | None = None,
+        keys: LeasedKeys | None = None,
+    ) -> None:
+        """Send a message that nobody waits for with the commit; it inherits nothing from the turn.
+
+        With `expects`, the sender, whose partition has these `keys`, is told when it is not answered with that.
+        """
+        id, reply = output_id(self._turn_id, len(self.published)), NO_REPLY
+        if expects is not None and sender is not None and keys is not None:
+            reply = address_of(sender, keys, id, self._services.wire.registry.name_of_class(expects))
+        envelope = self._services.wire.told(encoded, id=id, to=to, sender=sender, reply=reply)
+        self.published.append(Published(id, to, envelope, message, sender, None, None, None, expects))
 
     def put(self, *effects: Effect) -> None:
         """Let this happen with the commit."""
@@ -125,7 +140,7 @@ class Outbox:
     def _hand_over(self, published: Published, agents: list[AgentId]) -> None:
         message, to, sender, id = published.message, published.to, published.sender, published.id
         if isinstance(to, AgentId):
-            self._services.tell_here(message, to, sender, id)
+            self._services.tell_here(message, to, sender, id, published.expects)
             return
         context = Context() if published.hops is None else fresh_context(published.hops)
         context.run(self._services.publish_here, message, to, agents, sender, id, published.deadline)

@@ -17,14 +17,15 @@ class Delivery(NamedTuple):
 
 
 class ReplyTo(NamedTuple):
-    """Where the outcome of a turn goes; made by `caller`, `client` or NO_REPLY."""
+    """Where the outcome of a turn goes; made by `caller`, `client`, `agent` or NO_REPLY."""
 
-    mode: Literal["", "journal", "stream"]
+    mode: Literal["", "journal", "stream", "inbox"]
     key: str
     own: str
     field: str
     turn_id: str
     tag: str
+    expects: str = ""
 
     @classmethod
     def caller(cls, keys: LeasedKeys, turn_id: str, k: str) -> ReplyTo:
@@ -35,6 +36,16 @@ class ReplyTo(NamedTuple):
     def client(cls, stream: str, call_id: str) -> ReplyTo:
         """To a client outside of all turns, or a task that outlived its turn, by its stream."""
         return cls("stream", stream, "", call_id, "", "")
+
+    @classmethod
+    def agent(cls, keys: LeasedKeys, turn_id: str, agent: str, expects: str = "") -> ReplyTo:
+        """To an agent, as a message of its own with this turn id, unless the answer is of the type that it expects."""
+        return cls("inbox", keys.inbox, keys.own, agent, turn_id, keys.tag, expects)
+
+    @property
+    def waits(self) -> bool:
+        """True when a caller waits."""
+        return self.mode in ("journal", "stream")
 
 
 NO_REPLY = ReplyTo("", "", "", "", "", "")

@@ -21,6 +21,7 @@ import random
 from abc import abstractmethod
 
 from stagebell.errors import DeadLettered, MessageError
+from stagebell.messages.failure import reason_text
 from stagebell.runtime.engine.activation import Activation
 from stagebell.runtime.engine.clock import Alarm
 from stagebell.runtime.engine.retry import Retry
@@ -30,7 +31,6 @@ from stagebell.runtime.redis.limits import LimitedTurn
 from stagebell.runtime.redis.pausing import UNREADABLE
 from stagebell.runtime.redis.results import RetryReply
 from stagebell.runtime.redis.storage import stored_of
-from stagebell.runtime.redis.wire import reason_text
 
 logger = logging.getLogger("stagebell")
 

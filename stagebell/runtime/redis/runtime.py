@@ -140,7 +140,7 @@ class RedisRuntime(Scheduling):
             self._keeper,
         )
         node.services.publish_here = self._publish_turn_here
-        node.services.tell_here = self._tell_here
+        node.services.tell_here = self._telling.tell
         node.services.on_publish_error = self._on_publish_error
         node.bound.on_held = self._subscribe_bound
         try:

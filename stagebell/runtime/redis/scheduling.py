@@ -7,7 +7,9 @@ from typing import Any
 
 from autogen_core import AgentId, TopicId
 
+from stagebell.errors import OutsideTurn
 from stagebell.messages.ids import new_message_id
+from stagebell.messages.set_aside import SetAside
 from stagebell.runtime.engine.immediate import is_immediate
 from stagebell.runtime.engine.timers import NOW, Plan, Timer, TimerId, as_time
 from stagebell.runtime.engine.watched import context_of
@@ -76,13 +78,20 @@ class Scheduling(Sending):
         turn.outbox.set_timer(timed)
         return plan.first_due(self._clock.now_ms())
 
-    async def tell(self, message: Any, to: AgentId) -> None:
+    async def tell(self, message: Any, to: AgentId, *, expects: type | None = None) -> None:
         """Send a message to one agent, without waiting for it; its handler answers nobody.
 
         From inside a turn it leaves with the turn's commit, in line with what the turn publishes; from outside it is in
         the agent's inbox when this returns. It inherits nothing from the turn that sends it.
 
+        Args:
+            message: what is sent.
+            to: the agent.
+            expects: the class of what its handler returns. When it returns something else, or fails (it gets one
+                attempt then), or there is none, the agent whose turn sends this is told by a `SetAside`.
+
         Raises:
+            OutsideTurn: something is expected, and no agent of the server's is there to be told.
             UnregisteredType, MessageTooLarge: the message cannot travel.
             Undeliverable: nobody has hosted the agent's type for `undeliverable_after`.
             MessageDroppedException: an intervention dropped the message.
@@ -95,16 +104,26 @@ class Scheduling(Sending):
             message = await self._watcher.schedule(message, context_of(sender, None, None, None), to)
         services, turn = node.services, self._durable_turn()
         if turn is None or is_immediate():
+            if expects is not None:
+                raise OutsideTurn("tell")
             id = new_message_id()
             if to.type in services.bound_here:
-                self._tell_here(message, to, sender, id)
+                self._telling.tell(message, to, sender, id)
             else:
                 await node.client.transport.tell(services.wire.encode(message), to, sender, message_id=id)
             return
         encoded = services.wire.encode(message)
         if to.type not in services.bound_here:
             await node.client.timers.place(to)
-        turn.outbox.tell(message, encoded, to, sender)
+        turn.outbox.tell(message, encoded, to, sender, expects, turn.fence.keys)
+
+    def _give_word(self, word: SetAside, to: AgentId) -> None:
+        node = self._running("a word to an agent")
+        if to.type in node.services.bound_here:
+            super()._give_word(word, to)
+        else:
+            encoded = self._registry.encode(word)
+            self._dispatcher.spawn(node.client.transport.tell(encoded, to, None, message_id=new_message_id()))
 
     async def cancel_timer(self, id: str) -> bool:
         """Let a timer come no more; from inside a turn, with the turn's commit.

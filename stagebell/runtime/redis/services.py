@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from stagebell.runtime.redis.passivation import Passivation
     from stagebell.runtime.redis.turns import DurableTurn
 
-TellHere = Callable[[Any, AgentId, "AgentId | None", str], None]
+TellHere = Callable[[Any, AgentId, "AgentId | None", str, "type | None"], None]
 PublishHere = Callable[[Any, TopicId, list[AgentId], "AgentId | None", str, "int | None"], None]
 
 
@@ -66,7 +66,7 @@ class Services:
     paused: set[tuple[str, str, int]] = field(default_factory=set[tuple[str, str, int]])
     numbers: Iterator[int] = field(default_factory=itertools.count)
     stopping: bool = False
-    tell_here: TellHere = lambda message, to, sender, message_id: None
+    tell_here: TellHere = lambda message, to, sender, message_id, expects: None
     on_publish_error: Callable[[BaseException], None] = lambda error: None
     on_lost: Callable[[Owned], None] = lambda partition: None
     find_circles: Callable[[Activation], None] = lambda activation: None

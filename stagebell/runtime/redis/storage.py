@@ -11,6 +11,7 @@ from autogen_core import Agent, AgentId, BaseAgent
 from stagebell.runtime.engine.activation import Activation
 from stagebell.runtime.engine.migrations import StateForm, state_form
 from stagebell.runtime.engine.options import options_of, saves_state
+from stagebell.runtime.engine.snapshots import bring_back
 from stagebell.runtime.redis.wire import decode_state, register_replies
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class DurableStorage:
         version, data = await self._services.link.submit(lambda scripts: scripts.state(key))
         stored.version, stored.data = version, data
         if data:
-            await agent.load_state(form.read(activation.id, decode_state(activation.id, data)))
+            await bring_back(agent, form.read(activation.id, decode_state(activation.id, data)))
 
     async def _meet(self, id: AgentId, agent: Agent, *, keeps: bool) -> StateForm:
         """The first agent of its class: find out before its first message what could not be kept after it."""

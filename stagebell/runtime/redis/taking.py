@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from stagebell.errors import StateMismatch
 from stagebell.messages.envelope import Envelope
+from stagebell.runtime.engine.snapshots import bring_back
 from stagebell.runtime.redis.savepoints import (
     Await,
     Below,
@@ -284,4 +285,4 @@ class Taking:
             for call in self._open.values():
                 call.answer.cancel()
             raise CancelledError(str(error)) from error
-        await agent.load_state(state)
+        await bring_back(agent, state)

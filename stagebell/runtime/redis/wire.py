@@ -11,12 +11,14 @@ from typing import Any, cast
 from weakref import WeakValueDictionary
 
 from autogen_core import AgentId, TopicId
+from pydantic import JsonValue
 
 from stagebell.errors import MalformedState, StateTooLarge, UnregisteredType
 from stagebell.messages.codec import check_size, pack
-from stagebell.messages.envelope import FAILURE_TYPE, Envelope
-from stagebell.messages.failure import describe, name_of, restore
+from stagebell.messages.envelope import FAILURE_TYPE, Envelope, is_json
+from stagebell.messages.failure import describe, name_of, reason_text, restore
 from stagebell.messages.registry import Encoded, TypeRegistry
+from stagebell.messages.set_aside import SetAside
 from stagebell.runtime.engine.hops import next_hop
 from stagebell.runtime.engine.migrations import StateForm, StoredState
 from stagebell.runtime.engine.options import is_version
@@ -26,8 +28,6 @@ from stagebell.runtime.redis.requests import NO_REPLY, ReplyTo
 from stagebell.runtime.redis.settings import RedisSettings
 
 logger = logging.getLogger("stagebell")
-
-_REASON = 1000  # characters
 
 
 class Wire:
@@ -92,9 +92,11 @@ class Wire:
             )
         )
 
-    def told(self, encoded: Encoded, *, id: str, to: AgentId, sender: AgentId | None) -> bytes:
+    def told(
+        self, encoded: Encoded, *, id: str, to: AgentId, sender: AgentId | None, reply: ReplyTo = NO_REPLY
+    ) -> bytes:
         """The envelope of a message that nobody waits for, and that inherits no deadline and no limit of hops."""
-        return Context().run(lambda: self.request(encoded, id=id, to=to, sender=sender))
+        return Context().run(lambda: self.request(encoded, id=id, to=to, sender=sender, reply=reply))
 
     def publication(
         self, encoded: Encoded, *, id: str, topic: TopicId, sender: AgentId | None, deadline: int | None = None
@@ -133,6 +135,15 @@ class Wire:
         self._raised[name_of(type(error))] = type(error)
         data = describe(error, traceback_text(error))
         return pack(Envelope(id=id, type=FAILURE_TYPE, kind="failure", data=data, sender=sender))
+
+    def set_aside(self, envelope: Envelope, agent: AgentId, error: BaseException, to: ReplyTo) -> bytes:
+        """The envelope that tells the agent at `to` of a message that was set aside."""
+        name = name_of(type(error)).rpartition(":")[2]
+        told = SetAside(
+            agent=str(agent), type=envelope.type, data=_data(envelope), error=name, reason=reason_text(error)
+        )
+        encoded = self.registry.encode(told)  # of any size: it is there that the message was of a size that is allowed
+        return self.told(encoded, id=to.turn_id, to=AgentId.from_str(to.field), sender=None)
 
     def outcome(self, envelope: Envelope) -> Any:
         """The result in a reply.
@@ -185,16 +196,6 @@ def traceback_text(error: BaseException) -> str:
         return f"the traceback cannot be shown: formatting a {name_of(type(error))} raised {name_of(type(broken))}"
 
 
-def reason_text(error: BaseException) -> str:
-    """Class and text of any exception in one line; never raises."""
-    name = name_of(type(error)).rpartition(":")[2]
-    try:
-        text = " ".join(str(error).split()).encode("utf-8", "backslashreplace").decode()
-    except BaseException as broken:  # the user's __str__ may raise anything
-        text = f"str() of it raised {name_of(type(broken))}"
-    return f"{name}: {text}"[:_REASON] if text else name
-
-
 def decode_state(agent: AgentId | str, data: bytes) -> StoredState:
     """The state in `data`, with its type and version.
 
@@ -237,6 +238,8 @@ def spell_reply(reply: ReplyTo) -> str:
             return f"j|{reply.tag}|{reply.turn_id}|{reply.field}"
         case "stream":
             return f"s|{reply.key}|{reply.field}"
+        case "inbox":
+            return f"i|{reply.tag}|{reply.turn_id}|{reply.expects}|{reply.field}"
         case _:
             return ""
 
@@ -245,8 +248,10 @@ def parse_reply(text: str) -> ReplyTo:
     """What `spell_reply` wrote. An address that nobody could have written is taken for none, with a log line."""
     if not text:
         return NO_REPLY
-    kind, *parts = text.split("|")
+    kind, *parts = text.split("|", 4 if text.startswith("i|") else -1)
     try:
+        if kind == "i" and len(parts) == 4:
+            return ReplyTo.agent(leased_keys(parts[0]), parts[1], str(AgentId.from_str(parts[3])), parts[2])
         if kind == "j" and len(parts) == 3:
             return ReplyTo.caller(leased_keys(parts[0]), parts[1], parts[2])
         if kind == "s" and len(parts) == 2 and parts[0].startswith("sb:{") and parts[0].endswith("}:rep"):
@@ -255,6 +260,14 @@ def parse_reply(text: str) -> ReplyTo:
         pass
     logger.error("a message asks for its reply at %.80r, which is no address: nobody gets the reply", text)
     return NO_REPLY
+
+
+def _data(envelope: Envelope) -> JsonValue:
+    """The message in an envelope as JSON data, if it is such."""
+    try:
+        return cast("JsonValue", json.loads(envelope.data)) if is_json(envelope.datacontenttype) else None
+    except (ValueError, RecursionError):
+        return None
 
 
 def _is_text(value: object) -> bool:

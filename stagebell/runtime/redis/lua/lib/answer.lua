@@ -15,13 +15,15 @@ local function open_call(mode, key, k, id)
     local other = id and open and string.sub(open, 1, 1) == 'S' and string.match(open, '^[^ ]*', 10) ~= id
     return not other and open, count(key, '#r')
   end
-  if mode == 'stream' then expect(key, 'stream') end
+  if mode == 'stream' or mode == 'inbox' then expect(key, 'stream') end
   return false, 0
 end
 
--- answer(mode, key, own, k, turn, tag, payload, head, open, replies): nothing in here can fail
+-- answer(mode, key, own, k, turn, tag, payload, head, open, replies): nothing in here can fail. In mode 'inbox' the
+-- payload is a message of its own, with this turn id, for agent k.
 local function answer(mode, key, own, k, turn, tag, payload, head, open, replies)
   if mode == 'stream' then to_stream(key, k, payload) end
+  if mode == 'inbox' then deliver(key, own, head, tag, turn, k, payload) end
   if not open then return end
   local state = string.sub(open, 1, 1)
   if state == 'S' then

@@ -1,0 +1,80 @@
+"""A step that was set aside ends its run with a word, and nobody who looks at the run lets it be tried again."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from autogen_core import AgentId
+
+from stagebell import Publisher
+from stagebell.agents.messages import Task
+from stagebell.agents.runs import Runs
+from stagebell.messages.conversation import RunResult, RunStatus, TerminationReason
+from stagebell.testing import ScriptedModel, crash
+from tests.support.loops import host_model
+
+pytestmark = pytest.mark.needs(publishes_at_once=False)
+
+_LEASE = 0.4
+
+
+class Deadly:
+    """A model that kills every worker that asks it."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.runtime: Any = None
+        self.killed = asyncio.Event()
+
+    def model(self) -> ScriptedModel:
+        async def answer(messages: Any, tools: Any) -> Any:
+            self.asked += 1
+            self.killed.set()
+            await crash(self.runtime)
+            await asyncio.Event().wait()
+
+        return ScriptedModel(answer)
+
+    async def worker(self, make_runtime: Any, start: Any) -> Any:
+        self.killed.clear()
+        self.runtime = make_runtime(server_lease=_LEASE)
+        await host_model(self.runtime, self.model)
+        return await start(self.runtime)
+
+    async def kill(self) -> None:
+        await asyncio.wait_for(self.killed.wait(), 10)
+
+
+async def test_a_caller_gets_the_result_of_a_run_whose_step_kills_its_workers(make_runtime: Any, start: Any) -> None:
+    deadly = Deadly()
+    first = await deadly.worker(make_runtime, start)
+    async with Publisher(first._url, namespace=first._namespace) as publisher:
+        Runs(publisher)
+        called = asyncio.create_task(publisher.call(Task(content="x"), AgentId("assistant", "c")))
+        for _ in range(4):
+            await deadly.kill()
+            await deadly.worker(make_runtime, start)
+        result: RunResult = await asyncio.wait_for(called, 10)
+        assert (result.status, result.reason) == (RunStatus.FAILED, TerminationReason.SET_ASIDE)
+        assert "died 4 times" in result.text
+        assert deadly.asked == 4
+
+
+async def test_who_looks_at_such_a_run_does_not_let_it_be_tried_again(make_runtime: Any, start: Any) -> None:
+    """Neither while it is tried, by messages that wait behind the step or before it, nor when it has ended."""
+    deadly = Deadly()
+    first = await deadly.worker(make_runtime, start)
+    async with Publisher(first._url, namespace=first._namespace) as publisher:
+        handle = await Runs(publisher).start("assistant", "x", conversation="c")
+        looks: list[asyncio.Future[Any]] = []
+        for _ in range(4):
+            looks += map(asyncio.ensure_future, (handle.result(), handle.state(), anext(handle.events(1))))
+            await deadly.kill()
+            await deadly.worker(make_runtime, start)
+        assert (await asyncio.wait_for(handle.result(), 10)).reason is TerminationReason.SET_ASIDE
+        assert await handle.status() is RunStatus.FAILED
+        assert [each.entry.kind async for each in handle.events()] == ["asked", "finished"]
+        await asyncio.wait_for(asyncio.wait(looks), 10)
+        assert deadly.asked == 4
