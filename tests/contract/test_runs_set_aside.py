@@ -43,8 +43,15 @@ class Deadly:
         await host_model(self.runtime, self.model)
         return await start(self.runtime)
 
-    async def kill(self) -> None:
-        await asyncio.wait_for(self.killed.wait(), 10)
+    async def kills(self, make_runtime: Any, start: Any, until: asyncio.Future[Any]) -> None:
+        """Start a new worker whenever one was killed, until this is done."""
+        while not until.done():
+            killed = asyncio.ensure_future(self.killed.wait())
+            done, _ = await asyncio.wait([killed, until], timeout=20, return_when=asyncio.FIRST_COMPLETED)
+            assert done, "nothing happens any more"
+            killed.cancel()
+            if not until.done():
+                await self.worker(make_runtime, start)
 
 
 async def test_a_caller_gets_the_result_of_a_run_whose_step_kills_its_workers(make_runtime: Any, start: Any) -> None:
@@ -53,13 +60,11 @@ async def test_a_caller_gets_the_result_of_a_run_whose_step_kills_its_workers(ma
     async with Publisher(first._url, namespace=first._namespace) as publisher:
         Runs(publisher)
         called = asyncio.create_task(publisher.call(Task(content="x"), AgentId("assistant", "c")))
-        for _ in range(4):
-            await deadly.kill()
-            await deadly.worker(make_runtime, start)
-        result: RunResult = await asyncio.wait_for(called, 10)
+        await deadly.kills(make_runtime, start, called)
+        result: RunResult = called.result()
         assert (result.status, result.reason) == (RunStatus.FAILED, TerminationReason.SET_ASIDE)
         assert "died 4 times" in result.text
-        assert deadly.asked == 4
+        assert deadly.asked in (4, 5)  # the first death may come before anybody has counted
 
 
 async def test_who_looks_at_such_a_run_does_not_let_it_be_tried_again(make_runtime: Any, start: Any) -> None:
@@ -68,13 +73,11 @@ async def test_who_looks_at_such_a_run_does_not_let_it_be_tried_again(make_runti
     first = await deadly.worker(make_runtime, start)
     async with Publisher(first._url, namespace=first._namespace) as publisher:
         handle = await Runs(publisher).start("assistant", "x", conversation="c")
-        looks: list[asyncio.Future[Any]] = []
-        for _ in range(4):
-            looks += map(asyncio.ensure_future, (handle.result(), handle.state(), anext(handle.events(1))))
-            await deadly.kill()
-            await deadly.worker(make_runtime, start)
+        looks = [asyncio.ensure_future(each) for each in (handle.result(), handle.state(), anext(handle.events(1)))]
+        await deadly.kills(make_runtime, start, looks[0])
+        asked = deadly.asked
         assert (await asyncio.wait_for(handle.result(), 10)).reason is TerminationReason.SET_ASIDE
         assert await handle.status() is RunStatus.FAILED
         assert [each.entry.kind async for each in handle.events()] == ["asked", "finished"]
         await asyncio.wait_for(asyncio.wait(looks), 10)
-        assert deadly.asked == 4
+        assert deadly.asked == asked <= 5
