@@ -26,6 +26,7 @@ from stagebell.agents.delegates import Delegates
 from stagebell.agents.events import AnswerRejected, Event, ModelDecided, ModelFailed, OutputAccepted
 from stagebell.agents.history import History, Processor, shortened
 from stagebell.agents.outputs import Outputs, Rejected
+from stagebell.agents.spans import spanned, tracer_of
 from stagebell.agents.stand_ins import Exchange, listened, model_for, tell_listeners
 from stagebell.agents.state import Pending
 from stagebell.agents.streaming import Stream
@@ -112,7 +113,8 @@ class Asking(Generic[Deps, Output]):
         except Exception as error:
             return ModelFailed(f"the request could not be made: {_said(error)}", now(), final=True)
         try:
-            result = await self._answer(request, context)
+            answer, tracer = self._answer(request, context), tracer_of(context)
+            result = await (answer if tracer is None else spanned(answer, context, tracer))
         except Exception as error:
             return ModelFailed(_said(error), now(), final=_is_mistake(error))
         try:

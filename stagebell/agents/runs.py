@@ -42,6 +42,7 @@ from stagebell.agents.messages import (
     Task,
     TokenChunk,
 )
+from stagebell.agents.phases import Phase, phases_of
 from stagebell.agents.state import Hold, LoopState, dump_state, read_state
 from stagebell.agents.tokens import Listening, Pieces
 from stagebell.errors import RunFailed
@@ -65,6 +66,16 @@ class Happened:
 
     entry: AnyEntry
     offset: int
+
+    @property
+    def step(self) -> int:
+        """How many answers the model had given then, this one included."""
+        return self.entry.step
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """The phases of the run that it tells of, in order."""
+        return phases_of(self.entry)
 
 
 class Runs:

@@ -62,6 +62,20 @@ async def test_every_result_is_in_the_next_request_by_its_id(runtime: Any, start
         assert told.keys() == asked
 
 
+async def test_events_show_the_phases_of_each_step(runtime: Any, start: Any) -> None:
+    answers = [wants("add", a=20, b=22), "it is 42", "42"]
+    await host_model(runtime, says(*answers), tools=[add], output_type=int)
+    await start(runtime)
+    handle = Runs(runtime).get((await run(runtime)).run_id)
+    phases = [(str(phase), each.step) async for each in handle.events() for phase in each.phases]
+    assert phases == [
+        ("observe", 0),
+        *[(phase, 1) for phase in ("decide", "act", "feedback", "update")],
+        *[(phase, 2) for phase in ("decide", "feedback")],
+        *[(phase, 3) for phase in ("decide", "finish")],
+    ]
+
+
 def in_words(entries: list[AnyEntry]) -> list[dict[str, Any]]:
     """The records without what differs between any two runs."""
     return [entry.model_dump(mode="json", exclude={"run_id", "at", "usage"}) for entry in entries]
