@@ -199,10 +199,10 @@ class Executor(Generic[DepsT]):
         tool = self.tools.find(name)
         return Access(alone=not self.tools.is_ready) if tool is None else Access.of(tool.declares)
 
-    async def _prepare(self) -> str:
+    async def _prepare(self, *, anew: bool = False) -> str:
         """Let the workbenches list their tools; why that failed, if it did."""
         try:
-            await self.tools.ready()
+            await self.tools.ready(anew=anew)
         except BaseException as error:
             if passes(error):
                 raise
@@ -240,10 +240,19 @@ class Executor(Generic[DepsT]):
             found = self._needed[tool.name] = tuple(each for each in self._further if each[0] not in idle)
         return found
 
-    def _find(self, life: Life[DepsT]) -> Ended:
+    def _find(self, life: Life[DepsT]) -> Ended | Coroutine[Any, Any, Ended]:
         life.tool = self.tools.find(life.call.name)
         if life.tool is not None:
             return None
+        return self._find_anew(life) if self.tools.can_change and not life.unlisted else self._not_found(life)
+
+    async def _find_anew(self, life: Life[DepsT]) -> Ended:
+        """A workbench may have the tool by now."""
+        life.unlisted = await self._prepare(anew=True)
+        life.tool = self.tools.find(life.call.name)
+        return None if life.tool is not None else self._not_found(life)
+
+    def _not_found(self, life: Life[DepsT]) -> Ended:
         if life.unlisted:
             text = f"the tool {life.call.name!r} may be one of a workbench that cannot be used: {life.unlisted}"
             return life.failed(ErrorCode.TRANSIENT, cleaned(text))

@@ -1,16 +1,29 @@
-"""The tools there are. A name that a model gives is looked up here and nowhere else, letter by letter."""
+"""The tools there are. A name that a model gives is looked up here and nowhere else, letter by letter.
+
+What workbenches have may change while agents work with it, so it is listed again: before a request to a model, or a call,
+when it was listed more than a second ago, and when a tool is asked for that is not there.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Generic, TypeAlias, TypeGuard, TypeVar
+import logging
+import math
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from time import monotonic
+from typing import Any, Final, Generic, TypeAlias, TypeGuard, TypeVar
 
 from autogen_core.tools import BaseTool, Tool, ToolSchema, Workbench
 
 from stagebell.errors import ToolRefused
 from stagebell.tools.adapters import AutogenTool, WorkbenchTool
+from stagebell.tools.containing import as_error, passes
+from stagebell.tools.policy import text_of
 from stagebell.tools.tool import CallableTool, TypedTool, tool
+
+logger = logging.getLogger("stagebell")
+
+_FRESH_FOR: Final = 1.0  # seconds
 
 DepsT = TypeVar("DepsT")
 AnyTool: TypeAlias = TypedTool[DepsT] | BaseTool[Any, Any] | Workbench
@@ -26,18 +39,21 @@ class Toolset(Generic[DepsT]):
 
     Args:
         tools: tools and workbenches; a function becomes a tool that declares nothing.
+        fresh_for: seconds after which workbenches list their tools again.
 
     Raises:
         ToolRefused: two tools have one name, or one of them cannot be a tool.
     """
 
-    def __init__(self, tools: Iterable[AnyTool[DepsT]] = ()) -> None:
-        self._tools: dict[str, TypedTool[DepsT]] = {}
+    def __init__(self, tools: Iterable[AnyTool[DepsT]] = (), *, fresh_for: float = _FRESH_FOR) -> None:
+        self._own: dict[str, TypedTool[DepsT]] = {}
+        self._tools = self._own  # those of workbenches too, once they were listed
         self._workbenches: list[Workbench] = []
-        self._listed: set[str] = set()
         self._started: list[Workbench] = []
         self._preparing = asyncio.Lock()
-        self._ready = True
+        self._fresh_for = fresh_for
+        self._fresh_until = math.inf
+        self._trouble = ""  # why they could not be listed again
         for each in tools:
             self.add(each)
 
@@ -45,45 +61,69 @@ class Toolset(Generic[DepsT]):
         """Register one more. Raises ToolRefused when its name is taken, or it cannot be a tool."""
         if isinstance(given, Workbench):
             self._workbenches.append(given)
-            self._ready = False
-        else:
-            self._register(_as_tool(given))
+            self._fresh_until = -math.inf
+            return
+        made = _as_tool(given)
+        _refuse_second(made.name, self._tools)
+        self._tools[made.name] = self._own[made.name] = made
 
-    async def ready(self) -> None:
-        """Start the workbenches, and list their tools; does nothing once that went well.
+    @property
+    def is_ready(self) -> bool:
+        """True when the tools of all workbenches are known, and were listed not long ago."""
+        return self._fresh_until == math.inf or monotonic() < self._fresh_until
+
+    @property
+    def can_change(self) -> bool:
+        """True when there are workbenches, whose tools come and go."""
+        return bool(self._workbenches)
+
+    async def ready(self, *, anew: bool = False) -> None:
+        """Start the workbenches and list their tools, where that was not done a moment ago.
+
+        A workbench that cannot list them any more keeps those that it had; that is logged.
+
+        Args:
+            anew: list them in any case.
 
         Raises:
             ToolRefused: a workbench has a tool whose name is taken.
-            Exception: whatever a workbench raised.
+            Exception: whatever a workbench raised when it was asked for the first time.
         """
+        if not self._workbenches:
+            return
         async with self._preparing:
-            if self._ready:
+            if self.is_ready and not anew:
                 return
             for workbench in self._workbenches:
                 if workbench not in self._started:
                     await workbench.start()
                     self._started.append(workbench)
-            await self.refresh()
-            self._ready = True
+            try:
+                await self.refresh()
+                self._trouble = ""
+            except BaseException as error:
+                if passes(error) or self._fresh_until == -math.inf:
+                    raise
+                self._say_once(text_of(as_error(error)))
+            self._fresh_until = monotonic() + self._fresh_for
 
-    @property
-    def is_ready(self) -> bool:
-        """True when the tools of all workbenches are known."""
-        return self._ready
+    def _say_once(self, trouble: str) -> None:
+        if trouble != self._trouble:
+            self._trouble = trouble
+            logger.warning("tools of workbenches stay as they were, they cannot be listed: %s", trouble)
 
     async def refresh(self) -> None:
-        """List the tools of the workbenches again. Raises ToolRefused as `ready` does."""
-        for name in self._listed:
-            del self._tools[name]
-        self._listed.clear()
+        """List the tools of the workbenches. Raises what `ready` raises, and leaves all as it was then."""
+        tools = dict(self._own)
         for workbench in self._workbenches:
             for schema in await workbench.list_tools():
-                self._register(WorkbenchTool(workbench, schema))
-                self._listed.add(schema["name"])
+                _refuse_second(schema["name"], tools)
+                tools[schema["name"]] = WorkbenchTool(workbench, schema)
+        self._tools = tools
 
     async def close(self) -> None:
         """Stop the workbenches that were started here."""
-        self._ready = not self._workbenches
+        self._fresh_until = -math.inf if self._workbenches else math.inf
         while self._started:
             await self._started.pop().stop()
 
@@ -110,10 +150,10 @@ class Toolset(Generic[DepsT]):
         """
         return [each.schema for each in self if visible is None or visible(each)]
 
-    def _register(self, tool: TypedTool[DepsT]) -> None:
-        if tool.name in self._tools:
-            raise ToolRefused(tool.name, "another tool of this name is registered here")
-        self._tools[tool.name] = tool
+
+def _refuse_second(name: str, tools: Container[str]) -> None:
+    if name in tools:
+        raise ToolRefused(name, "another tool of this name is registered here")
 
 
 def _as_tool(given: object) -> TypedTool[Any]:

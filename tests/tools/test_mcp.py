@@ -24,8 +24,8 @@ pytestmark = pytest.mark.integration
 COMMAND = [sys.executable, str(Path(__file__).with_name("mcp_server.py"))]
 
 
-async def ask(runtime: Any, **arguments: Any) -> Any:
-    call = FunctionCall(id="1", name="price", arguments=json.dumps(arguments))
+async def ask(runtime: Any, name: str = "price", **arguments: Any) -> Any:
+    call = FunctionCall(id="1", name=name, arguments=json.dumps(arguments))
     return await asyncio.wait_for(runtime.send_message(call, AgentId("tools", "one")), 30)
 
 
@@ -53,6 +53,8 @@ async def test_a_server_of_either_kind_is_one_line(server: str | list[str]) -> N
             await ask(runtime, item="moon")
         with pytest.raises(InvalidToolArgumentsException, match="item missing"):
             await ask(runtime)
+        for name, given, said in (("open_shelf", {}, "open"), ("shelf", {"number": 3}, "tea on shelf 3")):
+            assert (await ask(runtime, name, **given)).content == said
 
 
 def test_a_server_is_a_url_or_a_command() -> None:

@@ -159,6 +159,83 @@ async def test_a_workbench_is_listed_again_on_demand() -> None:
     assert tools.names == ("tool_2",)
 
 
+class Moving(Counted):
+    """Its tools come and go, and it can be out of reach."""
+
+    away = False
+    asked = 0
+
+    async def list_tools(self) -> list[ToolSchema]:
+        self.asked += 1
+        await asyncio.sleep(0)
+        if self.away:
+            raise ConnectionError("nobody listens")
+        return await super().list_tools()
+
+    def has(self, *tools: Any) -> None:
+        self._tools = [FunctionTool(each, "Does it.") for each in tools]
+
+
+async def test_tools_that_come_and_go_are_seen() -> None:
+    moving = Moving([FunctionTool(double, "Doubles.")])
+    tools = Toolset[object]([tool(double, name="ours"), moving], fresh_for=0)
+    await tools.ready()
+    assert tools.names == ("ours", "double")
+    moving.has(fail)
+    assert not tools.is_ready
+    await tools.ready()
+    assert tools.names == ("ours", "fail")
+    assert moving.started == 1
+
+
+async def test_what_was_listed_is_there_while_it_is_listed_again() -> None:
+    moving = Moving([FunctionTool(double, "Doubles.")])
+    tools = Toolset[object]([moving], fresh_for=0)
+    await tools.ready()
+    again = asyncio.ensure_future(tools.ready())
+    await asyncio.sleep(0)
+    assert not again.done()
+    assert tools.find("double") is not None
+    await again
+
+
+async def test_what_was_listed_a_moment_ago_is_not_listed_again() -> None:
+    moving = Moving([FunctionTool(double, "Doubles.")])
+    bench = Bench(moving)
+    bench.executor.tools._fresh_for = 60
+    assert [await bench.value("double", '{"number": 1}') for _ in range(3)] == ["2"] * 3
+    assert moving.asked == 1
+
+
+async def test_a_workbench_that_went_away_keeps_the_tools_that_it_had(caplog: pytest.LogCaptureFixture) -> None:
+    moving = Moving([FunctionTool(double, "Doubles.")])
+    tools = Toolset[object]([moving], fresh_for=0)
+    await tools.ready()
+    moving.away = True
+    await tools.ready()
+    assert tools.names == ("double",)
+    assert "nobody listens" in caplog.text
+    moving.away = False
+    moving.has(double, double)
+    await tools.ready()
+    assert tools.names == ("double",)
+    assert "another tool of this name" in caplog.text
+
+
+async def test_a_tool_that_is_not_there_is_looked_for_once_more() -> None:
+    moving = Moving([FunctionTool(double, "Doubles.")])
+    bench = Bench(moving)
+    bench.executor.tools._fresh_for = 60
+    assert await bench.value("double", '{"number": 1}') == "2"
+    moving.has(double, fail)
+    assert (await bench.error("fail", '{"number": 1}'))[0] is ErrorCode.BUSINESS
+    code, text = await bench.error("os.system")
+    assert code is ErrorCode.UNKNOWN_TOOL
+    assert "there are: double, fail" in text
+    moving.away = True
+    assert (await bench.error("os.system"))[0] is ErrorCode.UNKNOWN_TOOL
+
+
 def test_the_tools_that_a_model_sees_can_be_chosen() -> None:
     tools = Toolset[object]([double, fail])
     assert [schema["name"] for schema in tools.schemas(lambda each: each.name != "fail")] == ["double"]
