@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextvars import ContextVar
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic
 
 from autogen_core import AgentId, CancellationToken
 from pydantic import BaseModel, JsonValue
+from pydantic.errors import PydanticUserError
 from typing_extensions import TypeVar
 
 from stagebell.agents.state import LoopState
@@ -93,6 +95,20 @@ class RunContext(Generic[Deps]):
     def business(self) -> Any:
         """The business section: a copy in the agent's model of it, else JSON data."""
         return read_business(self._business, self._state.business)
+
+
+@lru_cache(maxsize=256)
+def check_business(model: type[BaseModel]) -> None:
+    """See whether a model can describe a business section.
+
+    Raises:
+        ValueError: a field of it holds what is no JSON: a connection, a lock, a function.
+    """
+    try:
+        model.model_json_schema(mode="serialization")
+    except PydanticUserError as error:
+        text = f"{model.__name__} cannot be a business section, which is stored as JSON: {error.message}"
+        raise ValueError(f"{text}; what tools work with comes from `deps`") from error
 
 
 def read_business(model: type[BaseModel] | None, data: JsonValue) -> Any:

@@ -16,7 +16,7 @@ has died from one that is slow: one process at a time is to host the agents whos
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from autogen_core import MessageContext
@@ -25,7 +25,7 @@ from stagebell.agents.events import Action, Due, Event, RequestModel
 from stagebell.agents.limits import Limits
 from stagebell.agents.loop_actor import LoopActor
 from stagebell.agents.moves import Move
-from stagebell.agents.state import LoopState
+from stagebell.agents.state import LoopState, dump_state
 from stagebell.agents.stores.port import RunStore, Snapshot
 from stagebell.errors import SnapshotBroken, SnapshotConflict
 from stagebell.messages.set_aside import SetAside
@@ -50,6 +50,12 @@ class KeptActor(LoopActor):
         self._store = store
         self._saved: LoopState | None = None  # None: what the store has is not known
         self._saves = 0
+
+    async def save_state(self) -> Mapping[str, Any]:
+        """The state; with a store, as it was saved there last, since nobody is told of what is not."""
+        if self._store is None or self._saved is None or self._saved is self.state:
+            return await super().save_state()
+        return dump_state(self._saved)
 
     async def on_message_impl(self, message: Any, ctx: MessageContext) -> Any:
         """Handle a message; with a store, on what it has, and saved there before the reply is given."""
@@ -106,7 +112,7 @@ class KeptActor(LoopActor):
         state = self.state
         form = self._form
         fields: dict[str, Any] = {"type": form.type, "version": form.version, "begun": begun}
-        snapshot = Snapshot(self._saves + 1, {**fields, "state": dict(await self.save_state())})
+        snapshot = Snapshot(self._saves + 1, {**fields, "state": dict(await super().save_state())})
         try:
             await store.save(str(self.id), snapshot)
         except SnapshotConflict as error:

@@ -16,7 +16,7 @@ from pydantic import BaseModel, JsonValue, ValidationError
 
 from stagebell.agents.acting import Acting, Update
 from stagebell.agents.asking import Asking, Cost, Hook, Instructions, ToolsForStep
-from stagebell.agents.context import Deps, Output, RunContext, current_run, read_business
+from stagebell.agents.context import Deps, Output, RunContext, check_business, current_run, read_business
 from stagebell.agents.delegates import Delegate, Delegates
 from stagebell.agents.dependencies import Dependencies, Factory
 from stagebell.agents.events import Compensate, Due, Event, RequestModel, RunCalls
@@ -70,7 +70,8 @@ class ModelAgent(RunAgent, Generic[Deps, Output]):
         description: what the agent is, for AutoGen's metadata.
 
     Raises:
-        ValueError: nothing bounds a run; a time is not above 0; or business facts are updated without a model of them.
+        ValueError: nothing bounds a run; a time is not above 0; or business facts are updated without a model of them,
+            or by one that is no JSON.
         ToolRefused: a tool cannot be used, or two have one name.
     """
 
@@ -121,6 +122,8 @@ class ModelAgent(RunAgent, Generic[Deps, Output]):
         self._acting = Acting(executor, others, ErrorPolicy(on_error), business, update, approval_timeout)
         self._deps = Dependencies(deps)
         self._guardrails = [each for each in guardrails if "input" in each.places]
+        if business is not None:
+            check_business(business)
         self._business = business
         self._used: tuple[int, set[str]] = 0, set()
 

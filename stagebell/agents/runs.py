@@ -21,9 +21,10 @@ from autogen_core import AgentId, AgentRuntime, CancellationToken, try_get_known
 from pydantic import JsonValue, TypeAdapter
 from typing_extensions import TypeVar
 
-from stagebell.agents.archive import agent_of
+from stagebell.agents.archive import agent_of, stored_conversation
 from stagebell.agents.explaining import Explanation, explain
 from stagebell.agents.forks import fork_state
+from stagebell.agents.inquiries import what_happened
 from stagebell.agents.limits import Limits
 from stagebell.agents.messages import (
     REPLIES,
@@ -45,8 +46,9 @@ from stagebell.agents.messages import (
 from stagebell.agents.phases import Phase, phases_of
 from stagebell.agents.state import Hold, LoopState, dump_state, read_state
 from stagebell.agents.tokens import Listening, Pieces
-from stagebell.errors import RunFailed
+from stagebell.errors import RunFailed, StagebellError
 from stagebell.messages.conversation import AnyEntry, Noted, RunResult, RunStatus
+from stagebell.runtime.engine.ports import SavedStates
 
 Output = TypeVar("Output", default=Any)
 
@@ -188,6 +190,16 @@ class Runs:
         handle = self.get(run_id)
         await self.ask(AdoptRun(run_id=run_id, state=dict(state), replace=True), handle.agent)
 
+    async def known(self, run_id: str, offset: int) -> RunEvents | None:
+        """What is stored of a run from an offset on, without waiting for its agent; None when that cannot be said."""
+        if not hasattr(self._runtime, "saved_states"):
+            return None
+        try:
+            state = await stored_conversation(cast(SavedStates, self._runtime), run_id)
+            return what_happened(state, run_id, offset)
+        except StagebellError:
+            return None  # its agent knows, or says why not
+
     async def ask(self, message: Any, agent: AgentId) -> Any:
         """Call an agent."""
         if isinstance(self._runtime, Caller):
@@ -232,14 +244,17 @@ class RunHandle(Generic[Output]):
     async def events(self, offset: int = 0) -> AsyncGenerator[Happened, None]:
         """What happens in the run, from the beginning or from the offset of an earlier event on, until it ends.
 
+        What is known already comes at once, also while a step is being made; what a step comes to, when it is over.
+
         Raises:
             ValueError: the offset is below 0.
         """
         if offset < 0:
             raise ValueError(f"an offset is 0 or that of an earlier event, not {offset}")
-        ended = False
+        known, ended = await self._runs.known(self.run_id, offset), False
         while not ended:
-            events = cast("RunEvents", await self._ask(ReadRun(run_id=self.run_id, offset=offset)))
+            events = known or cast("RunEvents", await self._ask(ReadRun(run_id=self.run_id, offset=offset)))
+            known = None
             for entry, position in zip(events.entries, events.positions, strict=True):
                 yield Happened(entry, position + 1)
             offset, ended = events.offset, events.ended

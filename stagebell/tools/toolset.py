@@ -1,6 +1,6 @@
 """The tools there are. A name that a model gives is looked up here and nowhere else, letter by letter.
 
-What workbenches have may change while agents work with it, so it is listed again: before a request to a model, or a call,
+What workbenches have may change while agents work with it. So it is listed again before a request to a model or a call,
 when it was listed more than a second ago, and when a tool is asked for that is not there.
 """
 

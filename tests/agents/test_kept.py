@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from autogen_core import AgentId
 
 from stagebell import LocalRuntime
 from stagebell.agents.runs import Runs
@@ -114,6 +115,26 @@ async def test_a_call_that_a_dead_process_had_begun_is_never_made_blindly(
     await store.close()
 
 
+async def test_a_call_that_is_known_to_have_failed_is_decided_anew(store: RunStore) -> None:
+    """The model is asked again, with what the service said; the call is not made a second time."""
+
+    async def failed(context: ToolContext[None]) -> Status:
+        return Status("failed", "the card has expired")
+
+    till, model = Till(), says("sorry")
+    till.stands = True
+    charge = tool(till.charge, name="charge", effects="side", status=failed)
+    async with hosting(says(wants("charge")), tools=[charge], store=store) as runtime:
+        handle = await Runs(runtime).start("assistant", "pay", conversation="c")
+        await asyncio.wait_for(till.reached.wait(), 10)
+    async with hosting(model, tools=[charge], store=store) as runtime:
+        result = await asyncio.wait_for(Runs(runtime).get(handle.run_id).result(), 10)
+    assert (result.status, result.output) == (RunStatus.SUCCEEDED, "sorry")
+    assert "the card has expired" in sent(model)
+    assert len(till.charges) == 1
+    await store.close()
+
+
 async def test_a_call_that_was_not_begun_is_made(store: RunStore) -> None:
     """Not every call that has no result may have been made."""
     till = Till()
@@ -153,6 +174,8 @@ async def test_a_result_is_saved_before_it_is_told() -> None:
         for _ in range(50):
             await asyncio.sleep(0)
         assert not asked.done()
+        told = (await runtime.agent_save_state(AgentId("assistant", "c")))["conversation"]
+        assert [entry["kind"] for entry in told][-1] != "finished"
         store.gate.set()
         assert (await asked).output == "done"
 

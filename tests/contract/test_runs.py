@@ -94,6 +94,32 @@ async def test_what_happens_is_followed_while_it_does_and_again_from_any_offset(
     assert [each.entry for each in later] == [each.entry for each in events[2:]]
 
 
+async def test_whoever_comes_in_the_middle_of_a_step_sees_what_was_before_it(runtime: Any, start: Any) -> None:
+    entered, gate, seen = asyncio.Event(), asyncio.Event(), list[str]()
+
+    async def script(messages: Any, tools: Any) -> Any:
+        if len(messages) == 1:
+            return [wants("add", a=1, b=1)]
+        entered.set()
+        await gate.wait()
+        return "two"
+
+    await host_model(runtime, ScriptedModel(script), tools=[add])
+    await start(runtime)
+    handle = await Runs(runtime).start("assistant", "1 + 1?")
+    await asyncio.wait_for(entered.wait(), 5)
+
+    async def follow() -> None:
+        async for happened in handle.events():
+            seen.append(happened.entry.kind)
+
+    following = asyncio.create_task(follow())
+    await eventually(lambda: seen == ["asked", "decided", "returned"], 5)
+    gate.set()
+    await asyncio.wait_for(following, 5)
+    assert seen == ["asked", "decided", "returned", "decided", "finished"]
+
+
 async def test_a_pause_and_single_steps(runtime: Any, start: Any) -> None:
     model = await host_model(runtime, says(wants("add", a=1, b=1), "2"), tools=[add])
     await start(runtime)

@@ -31,6 +31,7 @@ from pydantic import BaseModel
 from stagebell import DeferredReply, Timers, defer_reply
 from tests.failure.charging import till
 from tests.failure.office import office
+from tests.failure.runners import runners
 
 COLLECTORS = 5
 LARGE = "x" * 2_000_000
@@ -483,5 +484,6 @@ SETUPS: dict[str, Setup] = {
     "bound": bound,
     "bound_callee": bound_callee,
     "visits": visits,
+    "runners": runners,
     **{name: passers(name) for name in ("first", "second", "third")},
 }
