@@ -98,17 +98,20 @@ class RunContext(Generic[Deps]):
 
 
 @lru_cache(maxsize=256)
-def check_business(model: type[BaseModel]) -> None:
-    """See whether a model can describe a business section.
+def checked_business(model: type[BaseModel] | None) -> type[BaseModel] | None:
+    """The same model, which can describe a business section.
 
     Raises:
         ValueError: a field of it holds what is no JSON: a connection, a lock, a function.
     """
+    if model is None:
+        return None
     try:
         model.model_json_schema(mode="serialization")
     except PydanticUserError as error:
         text = f"{model.__name__} cannot be a business section, which is stored as JSON: {error.message}"
         raise ValueError(f"{text}; what tools work with comes from `deps`") from error
+    return model
 
 
 def read_business(model: type[BaseModel] | None, data: JsonValue) -> Any:

@@ -16,7 +16,7 @@ from pydantic import BaseModel, JsonValue, ValidationError
 
 from stagebell.agents.acting import Acting, Update
 from stagebell.agents.asking import Asking, Cost, Hook, Instructions, ToolsForStep
-from stagebell.agents.context import Deps, Output, RunContext, check_business, current_run, read_business
+from stagebell.agents.context import Deps, Output, RunContext, checked_business, current_run, read_business
 from stagebell.agents.delegates import Delegate, Delegates
 from stagebell.agents.dependencies import Dependencies, Factory
 from stagebell.agents.events import Compensate, Due, Event, RequestModel, RunCalls
@@ -122,9 +122,7 @@ class ModelAgent(RunAgent, Generic[Deps, Output]):
         self._acting = Acting(executor, others, ErrorPolicy(on_error), business, update, approval_timeout)
         self._deps = Dependencies(deps)
         self._guardrails = [each for each in guardrails if "input" in each.places]
-        if business is not None:
-            check_business(business)
-        self._business = business
+        self._business = checked_business(business)
         self._used: tuple[int, set[str]] = 0, set()
 
     @property
