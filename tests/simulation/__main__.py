@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import os
 import sys
 import time
 from collections.abc import Iterable
 
 from tests.simulation.campaign import HISTORIES, Result, keep, kept_seeds, run_seeds, store_of
 from tests.simulation.mutations import MUTATIONS, sources
-from tests.simulation.plan import LIMITS
 from tests.support.servers import Kind, available_kinds
 
 
 def main() -> int:
     """The command."""
     arguments = _arguments()
-    if arguments.limits:
-        os.environ[LIMITS] = "1"
     kinds: list[Kind] = available_kinds() if arguments.server == "both" else [arguments.server]
     base = arguments.seed if arguments.seed is not None else int(time.time()) * 1000
     failed = False
@@ -37,7 +33,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--server", choices=["redis", "valkey", "both"], default="both")
     parser.add_argument("--seconds", type=float, help="how long, for each server (default 30, without --schedules)")
     parser.add_argument("--schedules", type=int, help="how many schedules, for each server")
-    parser.add_argument("--limits", action="store_true", help="let calls be given up, and have deadlines (some fail)")
+    parser.add_argument("--no-limits", action="store_true", help="let no call be given up, or have a deadline")
     parser.add_argument("--seed", type=int, help="the first seed (default: from the time)")
     parser.add_argument("--mutant", choices=sorted(MUTATIONS), help="break one check of one script: this must fail")
     return parser.parse_args()
@@ -51,7 +47,8 @@ def _run(kind: Kind, arguments: argparse.Namespace, base: int) -> Result:
     seeds: Iterable[int] = itertools.chain(first, fresh)
     mutated = sources(arguments.mutant) if arguments.mutant else None
     with store_of(kind, mutated) as store:
-        return run_seeds(store, seeds, seconds=seconds, failures=1 if mutated else 5)
+        limits, failures = not arguments.no_limits, 1 if mutated else 5
+        return run_seeds(store, seeds, seconds=seconds, failures=failures, limits=limits)
 
 
 def _tell(kind: Kind, result: Result, mutant: str | None) -> None:

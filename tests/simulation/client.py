@@ -30,6 +30,7 @@ class Client:
         self.never: set[str] = set()
         """Labels of messages that must not have come."""
         self.subscribed = False
+        self._tasks: list[asyncio.Task[None]] = []
         self.publisher: Publisher | None = None
         self._world = world
 
@@ -67,12 +68,17 @@ class Client:
 
     def _send(self, root: Root) -> None:
         if root.how == "timer":
-            asyncio.get_running_loop().create_task(self._set_timer(root))
+            self._tasks.append(asyncio.get_running_loop().create_task(self._set_timer(root)))
         elif root.how == "event":
             self.events.append(root)
             self.event(root)
         else:
-            asyncio.get_running_loop().create_task(self._send_message(root))
+            self._tasks.append(asyncio.get_running_loop().create_task(self._send_message(root)))
+
+    @property
+    def waits(self) -> bool:
+        """True while something that it has sent is not accepted, or not answered."""
+        return not all(task.done() for task in self._tasks)
 
     async def _set_timer(self, root: Root) -> None:
         """Set it, and perhaps cancel it; what is not certain afterwards is noted."""

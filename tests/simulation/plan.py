@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from dataclasses import dataclass, field
 
 from tests.simulation.network import Weather
 from tests.simulation.programs import Root, make_roots
-
-LIMITS = "STAGEBELL_SIMULATE_LIMITS"
-"""With 1 in this variable calls are given up and have deadlines, too (`--limits`).
-
-About one schedule in a thousand fails then: a nested turn is lost when its caller gives up at a bad moment.
-"""
 
 
 @dataclass
@@ -46,8 +39,8 @@ class Plan:
     roots: list[Root] = field(default_factory=list[Root])
 
 
-def make_plan(chance: random.Random) -> Plan:
-    """Draw a plan."""
+def make_plan(chance: random.Random, *, limits: bool) -> Plan:
+    """Draw a plan; `limits`: in some of them calls are given up, and have deadlines."""
     pick = chance.choice
     rollback = chance.random() < 0.3
     plan = Plan(
@@ -72,6 +65,6 @@ def make_plan(chance: random.Random) -> Plan:
         news=not rollback and chance.random() < 0.5,
         room=pick([10_000, 10_000, 2, 1]),
     )
-    timers, limits = chance.random() < 0.4, chance.random() < 0.4 and os.environ.get(LIMITS) == "1"
-    plan.roots = make_roots(chance, news=plan.news, timers=timers, limits=limits, lossy=rollback)
+    timers, limited = chance.random() < 0.4, chance.random() < 0.4
+    plan.roots = make_roots(chance, news=plan.news, timers=timers, limits=limits and limited, lossy=rollback)
     return plan

@@ -37,6 +37,7 @@ def store(request: pytest.FixtureRequest) -> Iterator[Store]:
 def test_seeds_that_failed_once_and_some_more(store: Store) -> None:
     result = run_seeds(store, [*kept_seeds(), *SEVERAL])
     assert not result.failed
+    assert not run_seeds(store, kept_seeds(), limits=False).failed  # some were found before there were limits
     assert result.faults["crash"]
     assert result.faults["break"]
 

@@ -121,9 +121,13 @@ class TurnCalls:
         envelope = services.wire.request(
             encoded, id=id, to=recipient, sender=sender, reply=reply, chain=(*chain, id), deadline=deadline
         )
-        place = await self._find(recipient, deadline)
+        try:
+            place = await self._find(recipient, deadline)
+            await after_earlier_commits(own.turn)
+        except CancelledError:
+            await self._see_before_going_on(k)
+            raise
         delivery = Delivery(place, turn_id(id, str(recipient)), str(recipient), envelope)
-        await after_earlier_commits(own.turn)
         try:
             outcome = await self._exchange(k, recipient, delivery, _digest(recipient, encoded), reply, token, deadline)
         except TurnEnded:  # this task of it goes on
@@ -173,7 +177,7 @@ class TurnCalls:
             if self._given_up(k):
                 answer.cancel()
                 self._joined.discard(k)
-                await self.taking.given_up(k)
+                await self._see_before_going_on(k)
             raise
         finally:
             if alarm is not None:
@@ -219,13 +223,32 @@ class TurnCalls:
     def _given_up(self, k: str) -> bool:
         """Whoever awaits call k was cancelled: so is the call, wherever it is by now; False when the turn is over."""
         call, own = self.open.get(k), self._turn
-        if call is None or own.abandoned or self._forsaken or self._services.stopping:
-            return False  # the turn will run again, and needs the call
+        if call is None or self._will_run_again:
+            return False  # and needs the call
         self.failed.append(k)
         waited = asyncio.get_running_loop().time() - call.since
         record = given_up(call_id(own.turn_id, k), str(call.recipient), waited)
         self._end(k, call, "cancel", record, lambda outcome: None)
         return True
+
+    @property
+    def _will_run_again(self) -> bool:
+        """True when the turn is not to be ended here; when a stop cancels it, the next owner runs it."""
+        own = self._turn
+        cancelled = own.turn is not None and own.turn.cancelled and not own.ended_early
+        return own.abandoned or self._forsaken or (self._services.stopping and cancelled)
+
+    async def _see_before_going_on(self, k: str) -> None:
+        """Call k is given up: what the turn does then comes after all that an earlier attempt has seen before that.
+
+        No call was answered yet, perhaps: then it is not known either whether there was an earlier attempt.
+        """
+        if self._will_run_again:
+            return
+        if self._first and self._turn.keeps_state:
+            self._first = False
+            self.taking.replay()
+        await self.taking.given_up(k)
 
     def _end(
         self,
@@ -235,12 +258,12 @@ class TurnCalls:
         failure: bytes,
         answered: Callable[[int | BaseException], None],
     ) -> None:
-        keys, entry_id, fence = call.keys, self.entry_ids.get(k, ""), self._turn.fence
+        keys, entry_id, fence, wish = call.keys, self.entry_ids.get(k, ""), self._turn.fence, self._turn.wish
         if keys is None:
             return
         self._services.link.run(
             lambda scripts: scripts.end_call(
-                keys, turn_id=call.turn_id, why=why, entry_id=entry_id, caller=fence, k=k, failure=failure
+                keys, turn_id=call.turn_id, why=why, entry_id=entry_id, caller=fence, k=k, failure=failure, wish=wish
             ),
             answered,
         )

@@ -62,6 +62,7 @@ class TurnEnding(ABC):
         "sent",
         "turn",
         "turn_id",
+        "wish",
     )
 
     def __init__(
@@ -79,6 +80,7 @@ class TurnEnding(ABC):
         self.envelope = envelope
         self.fence = Fence(partition.keys, partition.token, str(agent), entry_id, turn_id)
         self.turn: Turn | None = None
+        self.wish = ""  # the entry of `ctl` by which it is ended before its time, if it is one
         self.abandoned = False
         self._calls: TurnCalls | None = None
         self._services = services
@@ -155,7 +157,7 @@ class TurnEnding(ABC):
         return self._parent._calls if self._parent is not None else None
 
     def _count_below(self, more: int) -> None:
-        if self._below is not None:
+        if self._below is not None and self.keeps_state:
             self._below.saved(more)
 
     # -- what the order of commits asks (commit_order.OrderedCommit)
@@ -213,7 +215,7 @@ class TurnEnding(ABC):
             self.fence,
             version=self._version,
             state=self._state,
-            nested=self._nested,
+            nested=self._nested if self.keeps_state else None,
             reply_to=self._reply_to if self._reply else NO_REPLY,
             reply=self._reply,
             outputs=self._outputs,
@@ -349,14 +351,16 @@ class TurnEnding(ABC):
             lambda scripts: scripts.fail(
                 self.fence,
                 has_state=has_state,
-                nested=self._nested,
+                nested=self._nested if has_state else None,
                 reply_to=reply_to,
                 failure=failure,
                 dead_letter=dead_letter,
                 traceback=traceback,
                 uncounted=uncounted,
+                known_replies=calls.known_replies if calls is not None else 0,
                 known_savepoints=calls.known_savepoints if calls is not None else 0,
                 left_open=self._left_open(),
+                wish=self.wish,
                 bare=bare,
             ),
             lambda outcome: self._on_failed(outcome, None if bare else error),

@@ -6,6 +6,8 @@ What holds at all times
     - An entry of `ctl` stays until its message is consumed, by whatever turn: whoever owns the partition next reads
       `ctl` before it runs anything.
     - A message that waits is settled without running; one that runs is cancelled, and what it did is discarded.
+    - What ends a message names the entry that asks for it: should the server have lost that, nothing ends, and all is
+      read again.
     - A message that was not read yet is remembered until it is, or the inbox does not hold it any more. One that was
       read, and is not in memory any more, was consumed: the entry is moot. (Not while the partition is drained: then
       messages are let go unconsumed; and not those that are held back in the inbox.)
@@ -34,8 +36,8 @@ class Endable(Protocol):
 
     turn_id: str
 
-    def end_early(self, why: str) -> None:
-        """End it, by that reason."""
+    def end_early(self, why: str, wish: str = "") -> None:
+        """End it, by that reason and that entry of `ctl`."""
         ...
 
 
@@ -71,6 +73,18 @@ class Ends:
                 if wanted.entry_id.encode() in absent:
                     self._forget(wanted)
 
+    def start_over(self) -> None:
+        """Forget everything, and read `ctl` anew, before anything else is read: the server may have lost some of it."""
+        self.wanted.clear()
+        self._known.clear()
+        self._link.run(lambda scripts: scripts.ends(self._partition.keys, "-", _PAGE), self._heard_anew)
+
+    def _heard_anew(self, page: Sequence[EndWanted] | BaseException) -> None:
+        if isinstance(page, BaseException):
+            logger.error("%s cannot be read now: %s", self._partition.keys.ctl, page)  # `look` will
+        else:
+            self._hear_page(page)
+
     async def take_over(self) -> None:
         """Read all of `ctl`: what a former owner left; waits for the server."""
         start = "-"
@@ -96,13 +110,13 @@ class Ends:
             self._known.add(wanted.id)
             self.wanted.setdefault(wanted.turn_id, []).append(wanted)
             if message is not None and message.turn_id == wanted.turn_id:
-                message.end_early(wanted.why)
+                message.end_early(wanted.why, wanted.id)
 
     def taken(self, message: Endable, entry_id: str) -> None:
         """A message was read; call it only when something is wanted."""
         for wanted in self.wanted.get(message.turn_id, ()):
             if wanted.entry_id == entry_id:
-                message.end_early(wanted.why)
+                message.end_early(wanted.why, wanted.id)
                 return
 
     def consumed(self, message: Endable) -> None:

@@ -29,9 +29,10 @@ logger = logging.getLogger("stagebell")
 class LimitedTurn(TurnEnding):
     """The part of a `DurableTurn` that deals with an end before its time; `entry` is its message in the mailbox."""
 
-    __slots__ = ("_ended_by", "entry")
+    __slots__ = ("_begun", "_ended_by", "entry")
 
     entry: Entry | None
+    _begun: bool
     _ended_by: str
 
     @property
@@ -47,28 +48,60 @@ class LimitedTurn(TurnEnding):
         if deadline <= clock.now_ms():
             self.stop_waiting()
             self._ended_by = "deadline"
+            if self.may_be_nested:
+                return True
             self.settle_early(has_state=self._class_keeps_state)
             return False
         self._deadline_alarm = clock.call_at(deadline, lambda: self.end_early("deadline"))
         return True
 
-    def end_early(self, why: str) -> None:
-        """End the message: "cancel" or "deadline"; does nothing when it has ended."""
+    @property
+    def ended_early(self) -> bool:
+        """True when it is ended before its time, or has been."""
+        return bool(self._ended_by)
+
+    @property
+    def may_be_nested(self) -> bool:
+        """True when a turn of the same agent that is to come, or is open, may let it in.
+
+        Then it has to take its place there, though it will not run: what nested turns of its own left at a former
+        worker belongs to the turn below it, where that stands.
+        """
+        heads = {link.partition(".")[0] for link in self.envelope.chain}
+        messages = self._partition.pending.values() if heads else ()
+        return any(
+            each.turn_id in heads and each.agent == self.agent and not (isinstance(each, TurnEnding) and each.sent)
+            for each in messages
+        )
+
+    def end_early(self, why: str, wish: str = "") -> None:
+        """End the message: "cancel" or "deadline"; does nothing when it has ended.
+
+        Args:
+            wish: the entry of `ctl` that asks for it, without which it is not to be ended.
+        """
         entry, dispatcher = self.entry, self._services.dispatcher
         if self._closed or self.abandoned or self._ended_by or entry is None:
             return
         bound = entry.activation is not None and entry.activation.hosted.process_bound
         if bound and why == "cancel" and not entry.is_rpc:
             return  # as AutoGen's agents do that are bound to their process
-        if dispatcher.withdraw(entry) or self.stop_waiting():
-            self._ended_by = why
-            self.settle_early(has_state=self._class_keeps_state)
-            return
         turn = entry.turn
-        if turn is None or (bound and not turn.is_rpc):
-            return  # what is bound to its process finishes the publishes that it has begun
-        self._ended_by = why
-        dispatcher.cancel(turn)
+        if turn is None and self.may_be_nested:
+            self._ended_by, self.wish = why, wish
+        elif dispatcher.withdraw(entry) or self.stop_waiting():
+            self._ended_by, self.wish = why, wish
+            self.settle_early(has_state=self._class_keeps_state)
+        elif turn is not None and not (bound and not turn.is_rpc):
+            self._ended_by, self.wish = why, wish
+            dispatcher.cancel(turn)
+        # else: what is bound to its process finishes the publishes that it has begun
+
+    def interrupt(self, entry: Entry) -> None:
+        """A message has come for which the turn is given up, unless the turn itself has led to it."""
+        by: object = entry.receipt
+        if not isinstance(by, TurnEnding) or all(link.partition(".")[0] != self.turn_id for link in by.envelope.chain):
+            self.end_early("cancel")
 
     async def on_top(self, turn: Turn, stored: Stored | None) -> bool:
         """The handler has ended: let nested turns end that nobody awaits any more, since what they do belongs to it.
@@ -124,7 +157,7 @@ class LimitedTurn(TurnEnding):
         Calls that it made here have ended with its turn. Those of an attempt at a former owner, or before a retry, are
         known to the journal alone, and end with it.
         """
-        ran_elsewhere = self.turn is None or self.turn_id in self._partition.attempts
+        ran_elsewhere = not self._begun or self.turn_id in self._partition.attempts
         if not ran_elsewhere or self._nested is not None:  # what a nested turn leaves must go before its parent goes on
             self._settle_now(has_state)
             return
@@ -156,6 +189,7 @@ class LimitedTurn(TurnEnding):
                 caller=self.fence,
                 k=call.k,
                 failure=record,
+                wish=self.wish,
             ),
             lambda outcome: None,  # a refusal is the answer to what follows, too
         )

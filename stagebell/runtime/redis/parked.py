@@ -30,12 +30,17 @@ class Incoming(Protocol):
         """The stream on which a caller outside of all turns waits; empty when none does."""
         ...
 
-    def end_early(self, why: str) -> None:
-        """Its caller waits no more ("cancel"), or has waited long enough ("deadline")."""
+    def end_early(self, why: str, wish: str = "") -> None:
+        """Its caller waits no more ("cancel"), or has waited long enough ("deadline"), by the entry `wish` of `ctl`."""
         ...
 
     def let_go(self) -> bool:
         """Leave memory for a while, unless its turn has started or somebody's turn waits for it; True when it did."""
+        ...
+
+    @property
+    def is_open(self) -> bool:
+        """True while its turn is open, and not nested in another."""
         ...
 
     @property
@@ -49,6 +54,7 @@ class Parked:
 
     __slots__ = ("_entry_id", "_partition", "agent", "envelope", "turn_id")
     held_turn = None
+    is_open = False
     caller_stream = ""
 
     def __init__(self, partition: Partition, entry_id: str, turn_id: str, agent: str, envelope: bytes) -> None:
@@ -68,7 +74,7 @@ class Parked:
         """It is small enough to stay."""
         return False
 
-    def end_early(self, why: str) -> None:
+    def end_early(self, why: str, wish: str = "") -> None:
         """When it is handed on."""
 
 

@@ -106,10 +106,8 @@ class Partition:
         self._leave = leave
         self.credit = credit
         self.last: EntryId = (0, 0)
-        self._told: EntryId = (
-            0,
-            0,
-        )  # a bell that tells of an entry up to this one may be from before all was forgotten
+        # A bell that tells of an entry up to this one may be from before all was forgotten.
+        self._told: EntryId = (0, 0)
         self._more = True
         self._reading = False
         self.generation = 0  # grows when what is being read is not wanted any more
@@ -144,7 +142,12 @@ class Partition:
 
     def heard(self, entry_id: str, before: str, turn_id: str, agent: str, envelope: bytes | None) -> None:
         """A bell rang for an entry of this partition, which came after the entry `before` ("-": none)."""
-        if not self.owned or self.draining or entry_id in self.pending:
+        if not self.owned or self.draining:
+            return
+        if (known := self.pending.get(entry_id)) is not None:
+            if known.turn_id != turn_id:
+                logger.warning("%s: %s is another entry now: reading again", self.keys.inbox, entry_id)
+                self.start_over()
             return
         if self._reading or self._more:
             self._read_later(envelope)  # what is being read now may have been asked for before this entry came
@@ -343,11 +346,13 @@ class Partition:
         """Forget what is in memory and read the inbox again; the token stays."""
         if not self.owned:
             return
+        were_open = [(entry_id, message.turn_id) for entry_id, message in self.pending.items() if message.is_open]
         self._forget_pending()
         self.generation += 1
         self._told = max(self._told, self.last)
         self.last, self._more = (0, 0), True
-        self._ahead.start_over()
+        self.ends.start_over()
+        self._ahead.start_over(were_open)
         self._read_on()
 
     def drain(self) -> None:

@@ -26,7 +26,6 @@ from stagebell.runtime.engine.activation import Activation
 from stagebell.runtime.engine.clock import Alarm
 from stagebell.runtime.engine.retry import Retry
 from stagebell.runtime.engine.turn import Entry, Turn
-from stagebell.runtime.redis.endings import TurnEnding
 from stagebell.runtime.redis.limits import LimitedTurn
 from stagebell.runtime.redis.pausing import UNREADABLE
 from stagebell.runtime.redis.results import RetryReply
@@ -40,12 +39,11 @@ MOST_ATTEMPTS = 4
 class RetriedTurn(LimitedTurn):
     """The part of a `DurableTurn` that is tried again."""
 
-    __slots__ = ("_alarm", "_begun", "careful", "suspect")
+    __slots__ = ("_alarm", "careful", "suspect")
 
     careful: bool
     suspect: bool
     _alarm: Alarm | None
-    _begun: bool
 
     def fail_finally(self, turn: Turn, error: BaseException, *, uncounted: int = 0) -> None:
         """The handler raised, and there is no further attempt."""
@@ -188,13 +186,8 @@ class RetriedTurn(LimitedTurn):
     # -- a message that has killed its worker again and again
 
     def give_up(self) -> bool:
-        """Set it aside. False when it has to take its place first, though it will not run (`is_given_up`).
-
-        It may be nested: then what its own nested turns left belongs to the turn below it, where that stands.
-        """
-        heads = {link.partition(".")[0] for link in self.envelope.chain}
-        messages = self._partition.pending.values() if heads else ()
-        if any(each.turn_id in heads and not (isinstance(each, TurnEnding) and each.sent) for each in messages):
+        """Set it aside. False when it has to take its place first, though it will not run (`is_given_up`)."""
+        if self.may_be_nested:
             self.careful = self._begun = True  # what comes is no further attempt
             return False
         error = self.crashed()

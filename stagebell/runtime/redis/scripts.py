@@ -185,24 +185,26 @@ class Scripts(TurnScripts, TimerScripts):
         caller: Turn | None = None,
         k: str = "",
         failure: bytes = b"",
+        wish: str = "",
     ) -> asyncio.Future[Literal[1, 0, -1]]:
-        """Give a message up: 1 it was open, 0 it was answered or consumed before, -1 the caller's turn is fenced.
+        """Give a message up: 1 it was open, 0 it was answered or consumed before, -1 the caller may not do it.
 
         Arguments:
             callee: where the request lies; its owner is told to end it.
             turn_id: the callee's.
             entry_id: of the request; may be left out of a turn's call, and of what was sent with a marker.
             caller: the turn whose call `k` it is; its journal records `failure` as the reply.
+            wish: the entry of its `ctl` by which the caller's turn is ended itself.
         """
         keys = callee if caller is None else caller.keys
-        journal = callee.run if caller is None else caller.keys.journal(caller.turn_id)
+        journal, turn = (callee.run, "") if caller is None else (keys.journal(caller.turn_id), caller.turn_id)
         fence = ("stream", "", "") if caller is None else ("journal", caller.token, caller.agent)
         return self.run(
             as_is,
-            *("EVALSHA", SHA["end_call"], 7, keys.own, keys.hold, journal),
-            *(callee.inbox, callee.own, callee.ctl, callee.marker(turn_id)),
+            *("EVALSHA", SHA["end_call"], 8, keys.own, keys.hold, journal),
+            *(callee.inbox, callee.own, callee.ctl, callee.marker(turn_id), keys.ctl),
             *fence,
-            *(k, failure, entry_id, turn_id, why, self.keys.bell_head, callee.tag),
+            *(k, failure, entry_id, turn_id, why, self.keys.bell_head, callee.tag, turn, wish),
         )
 
     def ends(self, keys: LeasedKeys, start: str, count: int) -> asyncio.Future[list[EndWanted]]:

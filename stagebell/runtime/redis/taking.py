@@ -168,6 +168,8 @@ class Taking:
         A nested turn that is open ends first, since it was begun on what the turn had done by then, and puts that back
         when it fails. So does what a turn that runs again has to see while it awaits the call.
         """
+        self.made.add(k)
+        self.look()
         with suppress(TimeoutError):
             async with asyncio.timeout(_WITHIN):
                 while self._news is not None and (self._replay is None or self._replay.holds(k)):

@@ -163,8 +163,10 @@ class TurnScripts(ScriptCalls):
         dead_letter: str = "",
         traceback: str = "",
         uncounted: int = 0,
+        known_replies: int = 0,
         known_savepoints: int = 0,
         left_open: LeftOpen = NOTHING_OPEN,
+        wish: str = "",
         bare: bool = False,
     ) -> asyncio.Future[EndReply]:
         """End a turn that failed: the last savepoint becomes the state, nothing else of it remains.
@@ -176,20 +178,21 @@ class TurnScripts(ScriptCalls):
             dead_letter: why the message goes to the dead letters, in one line; empty: it does not.
             traceback: of the error, for the dead letter.
             uncounted: attempts that nobody has told the server of.
+            wish: the entry of `ctl` by which the turn is ended before its time.
         """
         keys, turn_id = turn.keys, turn.turn_id
         return self.run(
             results.read_end,
-            *("EVALSHA", SHA["fail"], 11, keys.own, keys.hold, keys.inbox),
+            *("EVALSHA", SHA["fail"], 12, keys.own, keys.hold, keys.inbox),
             keys.savepoints(nested.parent_turn) if nested else turn.state_key,
             *(keys.run, keys.journal(turn_id), keys.savepoints(turn_id), keys.dlq),
-            *(reply_to.key or keys.journal(turn_id), reply_to.own or keys.own, keys.ids),
+            *(reply_to.key or keys.journal(turn_id), reply_to.own or keys.own, keys.ids, keys.ctl),
             *turn.fence,
             "bare" if bare else "nested" if nested else "root" if has_state else "plain",
             nested.place if nested else "",
             *(reply_to.mode, reply_to.field, failure, reply_to.turn_id, reply_to.tag),
-            *(known_savepoints, nested.known_savepoints if nested else 0, "" if bare else dead_letter),
-            *(traceback, uncounted),
-            *(self.keys.bell_head, left_open.stream, len(left_open.calls)),
+            *(known_replies, known_savepoints, nested.known_savepoints if nested else 0),
+            *("" if bare else dead_letter, traceback, uncounted),
+            *(self.keys.bell_head, left_open.stream, wish, len(left_open.calls)),
             *left_open.calls,
         )

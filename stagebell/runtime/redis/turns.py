@@ -132,7 +132,7 @@ class DurableTurn(RetriedTurn):
         if self.abandoned:  # while the agent was made; the next turn must not find what a handler would leave in it
             self._forget_agent()
             raise CancelledError
-        if self._ended_by:  # while it waited to be tried again
+        if self._ended_by and turn.below is None:  # while it waited
             raise CancelledError
         if self._partition.holding:  # its agent was paused, and what came after it waits
             self._partition.release(self.agent, self.fence.entry_id)
@@ -143,9 +143,9 @@ class DurableTurn(RetriedTurn):
     async def _begin_with_care(self, turn: Turn) -> None:
         if turn.below is not None:
             await self._begin_nested(turn, turn.below)
-        if self.is_given_up:
+        if self._ended_by or self.is_given_up:
             self.calls.keep(await self.last_savepoint())
-            raise self.crashed()
+            raise CancelledError if self._ended_by else self.crashed()
         if self.suspect:
             await self._wait_until_alone()
         if self.careful and not self._begun:
@@ -171,12 +171,6 @@ class DurableTurn(RetriedTurn):
         """The turn is cancelled: so are its calls."""
         if self._calls is not None:
             self._calls.cancel()
-
-    def interrupt(self, entry: Entry) -> None:
-        """A message has come for which the turn is given up, unless the turn itself has led to it."""
-        by = entry.receipt
-        if not isinstance(by, DurableTurn) or all(link.partition(".")[0] != self.turn_id for link in by.envelope.chain):
-            self.end_early("cancel")
 
     def suspended(self) -> None:
         """The turn waits for something: from now on this process may end before the turn does."""
@@ -256,8 +250,8 @@ class DurableTurn(RetriedTurn):
         A published message is tried again first, see `retries`.
         """
         self._let_others_go_on()
-        if isinstance(error, CancelledError) and self._services.stopping:
-            self.forget()
+        if isinstance(error, CancelledError) and self._services.stopping and not self._ended_by:
+            self._forget_with_those_below()  # they would go on with what it has left half done
         stored = stored_of(turn.activation)
         if isinstance(error, KeyboardInterrupt | SystemExit) or not await self.on_top(turn, stored):
             return
@@ -347,10 +341,18 @@ class DurableTurn(RetriedTurn):
             self._services.on_lost(self._partition)
         else:
             self._partition.start_over()
+        self._forget_with_those_below()  # forgotten with the partition, unless they go on under a hold
+
+    def _forget_with_those_below(self) -> None:
         turn: TurnEnding | None = self
-        while turn is not None:  # forgotten with the partition, unless they go on under a hold
+        while turn is not None:
             turn.forget()
             turn = turn._parent
+
+    @property
+    def is_open(self) -> bool:
+        """True while its turn is open, and not nested in another."""
+        return self.turn is not None and self.turn.below is None
 
     @property
     def held_turn(self) -> tuple[str, str] | None:

@@ -62,6 +62,7 @@ REQUESTS: dict[str, Callable[[Scripts], Any]] = {
         dead_letter="reason",
         traceback="traceback",
         left_open=LeftOpen(("k",), "left_open_stream"),
+        wish="wish",
     ),
     "record": lambda s: s.record(TURN, "name", "value", nonce="nonce"),
     "retry": lambda s: s.retry(TURN, attempt="attempt", forget=("k",)),
@@ -71,7 +72,14 @@ REQUESTS: dict[str, Callable[[Scripts], Any]] = {
         A, entry_id="entry_id", turn_id="turn_id", reply_to=REPLY._replace(field="k"), failure=b"failure"
     ),
     "end_call": lambda s: s.end_call(
-        A, turn_id="turn_id", why="cancel", entry_id="entry_id", caller=TURN, k="k", failure=b"failure"
+        A,
+        turn_id="turn_id",
+        why="cancel",
+        entry_id="entry_id",
+        caller=TURN._replace(turn_id="caller_turn"),
+        k="k",
+        failure=b"failure",
+        wish="wish",
     ),
     "absent": lambda s: s.absent(A.inbox, [("entry_id", "turn_id")]),
     "idle": lambda s: s.idle([A.inbox]),

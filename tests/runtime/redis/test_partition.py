@@ -25,6 +25,7 @@ class Reading:
         self.server = server.client()
         self.handed_on: list[str] = []
         self.forgotten: list[str] = []
+        self.ended: list[str] = []
         self.partition = Partition(self.keys, "token", link, self.accept, lambda activation: None, credit=credit)
 
     def add(self, *turns: str, agent: str = "x", chain: str = "") -> None:
@@ -51,6 +52,8 @@ class Reading:
 class Message:
     """Not started until the test says so."""
 
+    is_open = False
+
     def __init__(self, reading: Reading, partition: Partition, entry_id: str, turn_id: str, agent: str) -> None:
         self.reading = reading
         self.partition = partition
@@ -64,6 +67,9 @@ class Message:
 
     def forget_unless_started(self) -> None:
         self.forget()
+
+    def end_early(self, why: str, wish: str = "") -> None:
+        self.reading.ended.append(wish)
 
 
 @pytest.fixture
@@ -154,6 +160,66 @@ async def test_an_entry_that_took_the_place_of_a_lost_one_is_read(
         await reading.partition.audit()
     await reading.has_handed_on("one", "two", "one", "three")
     assert reading.forgotten == ["one", "two"]
+
+
+async def test_what_has_savepoints_comes_first_when_all_is_read_again(
+    server: Server, namespace: str, link: Link
+) -> None:
+    """I9: its savepoints are on top of a state that nothing may change before; what came later may have lower ids."""
+    reading = Reading(server, link, namespace)
+    reading.add("waits", "begun", "new")
+    reading.partition.read()
+    await reading.has_handed_on("waits", "begun", "new")
+    _, begun, new = reading.partition.pending.items()
+    for _, message in (begun, new):
+        message.is_open = True  # type: ignore[misc]
+    reading.server.hset(reading.keys.savepoints("begun"), mapping={"#n": 1, "0": "state"})
+    reading.server.delete(reading.keys.inbox)  # the server is set back, and goes on
+    for id, turn in (("1-0", "later"), ("2-0", "waits"), (begun[0], "begun"), (new[0], "new")):
+        reading.server.xadd(reading.keys.inbox, {"m": turn, "a": "reader/x", "e": "{}"}, id=id)
+    reading.partition.start_over()
+    await reading.has_handed_on("waits", "begun", "new", "begun", "later", "waits", "new")
+
+
+async def test_a_bell_for_another_entry_of_a_known_id_makes_all_be_read_again(
+    server: Server, namespace: str, link: Link
+) -> None:
+    reading = Reading(server, link, namespace)
+    reading.add("one")
+    reading.partition.read()
+    await reading.has_handed_on("one")
+    (id,) = reading.partition.pending
+    reading.partition.heard(id, "-", "one", "reader/x", b"{}")
+    assert reading.forgotten == []
+    reading.server.delete(reading.keys.inbox)
+    reading.server.xadd(reading.keys.inbox, {"m": "two", "a": "reader/x", "e": "{}"}, id=id)
+    reading.partition.heard(id, "-", "two", "reader/x", b"{}")
+    await reading.has_handed_on("one", "two")
+    assert reading.forgotten == ["one"]
+
+
+async def test_a_wish_that_the_server_has_lost_is_forgotten_when_all_is_read_again(
+    server: Server, namespace: str, link: Link
+) -> None:
+    reading = Reading(server, link, namespace)
+    reading.add("one")
+    reading.partition.read()
+    await reading.has_handed_on("one")
+    (id,) = reading.partition.pending
+    lost, known = (
+        reading.server.xadd(reading.keys.ctl, {"m": turn, "i": id, "w": "cancel"}).decode() for turn in ("one", "other")
+    )
+    await reading.partition.ends.look()
+    assert reading.ended == [lost]
+    reading.server.xdel(reading.keys.ctl, lost)
+    reading.partition.start_over()
+    await reading.has_handed_on("one", "one")
+    assert reading.ended == [lost]
+    kept = reading.server.xadd(reading.keys.ctl, {"m": "one", "i": id, "w": "cancel"}).decode()
+    reading.partition.start_over()
+    await reading.has_handed_on("one", "one", "one")
+    assert reading.ended == [lost, kept]
+    assert list(reading.partition.ends.wanted) == ["other", "one"], known
 
 
 async def test_the_wish_to_end_what_a_former_owner_has_consumed_is_forgotten(

@@ -79,7 +79,8 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "state-behind-memory": ({}, {"version": 3}, "STALE"),
     "replies-behind-memory": ({}, {"known_replies": 1}, "STALE"),
     "savepoints-behind-memory": ({}, {"known_savepoints": 1}, "STALE"),
-    "parent-behind-memory": ({}, {"nested": Nested("P", "0  0.0 ", 1)}, "STALE"),
+    "parent-behind-memory": ({}, {"nested": Nested("T", "0  0.0 ", 1)}, "STALE"),
+    "parent-has-ended": ({}, {"nested": Nested("P", "0  0.0 ", 0)}, "STALE"),
     "registry-changed": ({}, {"registry_version": 7}, "STALE_REGISTRY"),
     "no-stream-for-open-calls": ({}, {"left_open": LeftOpen(("0.0",), "")}, "BADARGS"),
 }

@@ -72,6 +72,21 @@ async def test_given_up_twice_it_has_one_outcome_and_one_entry(world: World) -> 
         assert await give_up(world, turn) == 0
 
 
+async def test_a_turn_that_is_ended_by_a_lost_wish_gives_up_nothing(world: World) -> None:
+    turn = await world.turn()
+    await world.call(turn)
+
+    async def give_up_by(wish: str) -> int:
+        return await world.scripts.end_call(
+            world.b, turn_id="T.0.0", why="cancel", caller=turn, k="0.0", failure=b"cancelled", wish=wish
+        )
+
+    other = world.client.xadd(world.a.ctl, {"m": "other", "i": turn.entry_id, "w": "cancel"}).decode()
+    with world.untouched():
+        assert await give_up_by("1-0") == await give_up_by(other) == -1
+    assert await give_up_by(world.client.xadd(world.a.ctl, {"m": "T", "i": turn.entry_id, "w": "cancel"}).decode()) == 1
+
+
 async def test_a_call_that_was_never_sent_is_not_given_up(world: World) -> None:
     turn = await world.turn()
     with world.untouched():

@@ -79,6 +79,30 @@ async def test_a_nested_failure_without_savepoint_leaves_the_parent_alone(world:
     assert not world.client.exists(world.a.savepoints("T"))
 
 
+async def test_a_nested_turn_whose_parent_has_ended_leaves_it_no_savepoint(world: World) -> None:
+    parent = await world.turn()
+    nested = await nested_in(world, parent, "N")
+    inner = await nested_in(world, parent, "M")
+    await world.scripts.commit(inner, version=0, state=b"innermost", nested=Nested("N", "0  0.0 T:0.0::0.0", 0))
+    await world.scripts.commit(parent, version=0, state=b"parent")
+    place = Nested("T", "0  0.0 ", 0)
+    with world.untouched():
+        assert (await world.scripts.fail(nested, has_state=True, nested=place, known_savepoints=1)).status == "STALE"
+    # Alone it leaves nothing either: its savepoint holds what the parent had done when it was not yet over.
+    assert await world.scripts.fail(nested, has_state=True, known_savepoints=1) == EndReply("OK", 1)
+    assert world.hash(world.a.state("1")) == {"v": "1", "d": "parent"}
+    assert not world.client.exists(world.a.savepoints("N"), world.a.savepoints("T"))
+
+
+async def test_a_turn_is_ended_by_a_wish_that_the_server_knows(world: World) -> None:
+    turn = await world.turn()
+    other = world.client.xadd(world.a.ctl, {"m": "other", "i": turn.entry_id, "w": "cancel"}).decode()
+    with world.untouched():
+        assert (await world.scripts.fail(turn, has_state=True, wish=other)).status == "STALE"
+    wish = world.client.xadd(world.a.ctl, {"m": "T", "i": turn.entry_id, "w": "cancel"}).decode()
+    assert (await world.scripts.fail(turn, has_state=True, wish=wish)).status == "OK"
+
+
 async def test_a_failure_of_an_agent_without_state_writes_none(world: World) -> None:
     turn = await world.turn()
     await world.scripts.commit(await nested_in(world, turn), version=None, state=b"x", nested=Nested("T", "0  0.0 ", 0))
@@ -123,7 +147,9 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "input-gone": ({"entry_id": "1-1"}, {}, "DUP"),
     "entry-id-given-out-twice": ({"turn_id": "other"}, {}, "DUP"),
     "savepoints-behind-memory": ({}, {"known_savepoints": 1}, "STALE"),
+    "replies-behind-memory": ({}, {"known_replies": 1}, "STALE"),
     "parent-behind-memory": ({}, {"nested": Nested("P", "0  0.0 ", 1)}, "STALE"),
+    "wish-lost": ({}, {"wish": "1-0"}, "STALE"),
     "no-stream-for-open-calls": ({}, {"left_open": LeftOpen(("0.0",), "")}, "BADARGS"),
 }
 
@@ -139,7 +165,7 @@ async def test_a_refused_failure_changes_nothing(world: World, case: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "which", ["own", "hold", "inbox", "state", "run", "journal", "savepoints", "dlq", "ids", "client"]
+    "which", ["own", "hold", "inbox", "state", "run", "journal", "savepoints", "dlq", "ids", "client", "ctl"]
 )
 async def test_a_key_of_a_wrong_type_is_named_before_any_write(world: World, which: str) -> None:
     turn = await world.turn()
@@ -152,6 +178,6 @@ async def test_a_key_of_a_wrong_type_is_named_before_any_write(world: World, whi
     }.get(which) or getattr(world.a, which)
     world.spoil(key)
     with world.untouched():
-        to = ReplyTo.client(stream, "c")
-        reply = await world.scripts.fail(turn, has_state=True, reply_to=to, dead_letter="no")
+        to, wish = ReplyTo.client(stream, "c"), "1-0" if which == "ctl" else ""
+        reply = await world.scripts.fail(turn, has_state=True, reply_to=to, dead_letter="no", wish=wish)
     assert reply == EndReply("BADKEY", detail=key)

@@ -14,7 +14,7 @@
 -- nested: the state goes to the parent turn's savepoint `field`, version '' = do not check. State '' = unchanged.
 -- FENCED: a zombie, or an agent that a former owner still holds. DUP: the input is gone, by an earlier commit or
 -- because the server lost it. STALE: memory is behind the state, or the store behind memory, or an effect was had by
--- another turn. Version of an agent = number of its root commits.
+-- another turn, or the parent has ended. Version of an agent = number of its root commits.
 --@include checks
 --@include clock
 --@include fence
@@ -37,6 +37,7 @@ if not right then return refuse({'FENCED'}) end
 local v = mode == 'plain' and '0' or field(KEYS[4], 'v') or '0'
 if not entry(KEYS[3], ARGV[3], turn) then return refuse({'DUP', v}) end
 if mode ~= 'plain' and ARGV[6] ~= '' and v ~= ARGV[6] then return refuse({'STALE', v}) end
+if mode == 'nested' and not is_open(KEYS[5], KEYS[8]) then return refuse({'STALE', v}) end
 local parent = mode == 'nested' and count(KEYS[8], '#n') or 0
 local kept = redis.call('EXISTS', KEYS[6], KEYS[7]) > 0 -- most turns have neither a journal nor savepoints
 local own = kept and count(KEYS[7], '#n') or 0

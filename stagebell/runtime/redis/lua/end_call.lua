@@ -1,14 +1,15 @@
 #!lua flags=allow-oom
 -- The side that asked gives a message up: its deadline is over, or it was cancelled.
--- KEYS own hold journal inbox dest_own ctl marker
--- ARGV mode tok agent k failure entry_id turn_id why bell_head dest_tag
--- returns 1 (given up) | 0 (answered or consumed before, or never sent) | -1 (fenced)
+-- KEYS own hold journal inbox dest_own dest_ctl marker ctl
+-- ARGV mode tok agent k failure entry_id turn_id why bell_head dest_tag caller_turn wish
+-- returns 1 (given up) | 0 (answered or consumed before, or never sent) | -1 (fenced, or the wish is lost)
 -- Rings the bell of the callee's owner: bell_head..owner..'}:bell', a key known only here and so not declared.
 --
 -- mode journal: the caller is a turn (own, hold, tok, agent are its own), its open call k gets the failure as its
 -- recorded reply; stream: whoever asked is outside of all turns, or waits for nothing. Reply, time-out and cancel race
 -- to one winner. While the request is in the inbox, ctl tells its owner, the present one or the next, to end it: an
--- entry stays there until the request is consumed. Entry id '': the one that the journal, or the marker, names.
+-- entry stays there until the request is consumed. Entry id '': the one that the journal, or the marker, names. When
+-- the caller's turn is itself ended by an entry of its ctl, that is the wish: one that the server lost ends no call.
 --@include checks
 --@include fence
 --@include entry
@@ -25,6 +26,7 @@ elseif not journalled and id == '' then
 end
 local input = id ~= '' and entry(KEYS[4], id, turn)
 expect(KEYS[6], 'stream')
+if journalled and ARGV[12] ~= '' and not entry(KEYS[8], ARGV[12], ARGV[11]) then right = false end
 if bad then return redis.error_reply('BADKEY ' .. bad) end
 if not right then return -1 end
 if journalled and state ~= 'S' and state ~= 'F' or not journalled and not input then return 0 end

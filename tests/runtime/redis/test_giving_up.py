@@ -1,0 +1,239 @@
+"""Calls given up, and turns cancelled, at bad moments: what nested turns did is neither lost nor done twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from autogen_core import AgentId, MessageContext, RoutedAgent, message_handler
+
+from stagebell import Publisher, RedisRuntime, agent_options
+from stagebell.testing import crash, freeze
+from tests.failure.view import View
+from tests.runtime.redis.test_savepoints import Diary, Step
+from tests.support.servers import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.integration
+
+DIARY, BACK = AgentId("diary", "d"), AgentId("back", "b")
+
+
+class Back(RoutedAgent):
+    """Calls whoever called it."""
+
+    def __init__(self) -> None:
+        super().__init__("calls back")
+
+    @message_handler
+    async def on_step(self, message: Step, ctx: MessageContext) -> None:
+        """Call back with the rest."""
+        assert ctx.sender is not None
+        await self.send_message(Step(names=message.names[1:], fails=[]), ctx.sender)
+
+
+class Bench:
+    """Runtimes of one namespace, a client, and what is in the server."""
+
+    def __init__(self, server: Server, namespace: str, client: Publisher) -> None:
+        self.client = client
+        self.view = View(server.client(), namespace)
+        self._url, self._namespace = server.url, namespace
+        self._made: list[RedisRuntime] = []
+
+    async def start(self, *classes: type[RoutedAgent], **options: Any) -> RedisRuntime:
+        """A runtime that hosts these classes: `Back`, and one more as the diary."""
+        runtime = RedisRuntime(self._url, namespace=self._namespace, partitions=1, lease=0.5, **options)
+        for cls in classes:
+            await cls.register(runtime, "back" if cls is Back else "diary", cls)  # type: ignore[attr-defined]
+        await runtime.start()
+        self._made.append(runtime)
+        return runtime
+
+    def call(self, *names: str) -> asyncio.Task[Any]:
+        """Call the diary with these steps."""
+        return asyncio.create_task(self.client.call(Step(names=list(names), fails=[]), DIARY, timeout=20))
+
+    def wish(self, name: str) -> None:
+        """Ask for the end of the message whose first step has this name."""
+        text = f'"names":["{name}"'.encode()
+        for inbox in self.view.keys(":in"):
+            for entry_id, fields in self.view.client.xrange(inbox):
+                if text in fields[b"e"].replace(b" ", b""):
+                    self.view.client.xadd(f"{inbox[:-2]}ctl", {"m": fields[b"m"], "i": entry_id, "w": "cancel"})
+
+    async def lines(self, runtime: RedisRuntime) -> list[str]:
+        """What the diary says, once all is at rest."""
+        await eventually(lambda: self.view.backlog() == 0, within=8)
+        await eventually(lambda: not self.view.left_behind(), within=5)
+        lines: list[str] = (await runtime.agent_save_state(DIARY))["lines"]
+        return lines
+
+    async def close(self) -> None:
+        await asyncio.gather(*(runtime.close() for runtime in self._made))
+        self.view.client.close()
+
+
+@pytest.fixture
+async def bench(server: Server, namespace: str) -> AsyncIterator[Bench]:
+    async with Publisher(server.url, namespace=namespace) as client:
+        bench = Bench(server, namespace, client)
+        yield bench
+        await bench.close()
+
+
+@agent_options(state_type="Diary")
+class Impatient(Diary):
+    """Calls itself back by way of another, and may have no patience at all; then, perhaps, calls it again."""
+
+    patience = 20.0
+    entered: asyncio.Event
+
+    @message_handler
+    async def on_step(self, message: Step, ctx: MessageContext) -> None:
+        """The handler."""
+        self.lines.append(message.names[0])
+        if message.names[0] == "outer":
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.patience):
+                    await self.send_message(Step(names=["back", "inner"], fails=[]), BACK)
+            self.lines.append("goes on")
+            if self.patience:
+                self.entered.set()
+                await asyncio.Event().wait()
+            if "again" in message.names:
+                await self.send_message(Step(names=["back", "again"], fails=[]), BACK)
+
+
+@agent_options(state_type="Diary")
+class InAHurry(Impatient):
+    """At the next owner."""
+
+    patience = 0.0
+
+
+@pytest.mark.parametrize("more", [[], ["again"]], ids=["alone", "another call"])
+async def test_a_call_that_is_given_up_before_the_server_has_answered(bench: Bench, more: list[str]) -> None:
+    """The turn ran before, and a nested turn has left a savepoint: what it does next comes after that."""
+    Impatient.entered = asyncio.Event()
+    victim = await bench.start(Impatient, Back)
+    call = bench.call("outer", *more)
+    await asyncio.wait_for(Impatient.entered.wait(), 8)
+    await crash(victim)
+    heir = await bench.start(InAHurry, Back)
+    await asyncio.wait_for(call, 10)
+    assert await bench.lines(heir) == ["outer", "inner", "goes on", *more]
+
+
+@agent_options(state_type="Diary")
+class Stuck(Diary):
+    """Never gets beyond the end of the turn `middle`."""
+
+    entered: asyncio.Event
+
+    @message_handler
+    async def on_step(self, message: Step, ctx: MessageContext) -> None:
+        """As the others; in the middle one it waits for ever."""
+        await super().on_step(message, ctx)  # type: ignore[misc]
+        if message.names[0] == "middle":
+            self.entered.set()
+            await asyncio.Event().wait()
+
+
+@agent_options(state_type="Diary")
+class Calm(Diary):
+    """Goes on when its call was cancelled."""
+
+    @message_handler
+    async def on_step(self, message: Step, ctx: MessageContext) -> None:
+        """The handler."""
+        with suppress(asyncio.CancelledError):
+            await super().on_step(message, ctx)  # type: ignore[misc]
+            return
+        self.lines.append("goes on")
+
+
+async def test_a_nested_turn_that_is_cancelled_at_the_next_owner_leaves_what_its_own_nested_turns_did(
+    bench: Bench,
+) -> None:
+    """To the turn below it, which runs again there: not as the state that this turn begins with."""
+    Stuck.entered = asyncio.Event()
+    victim = await bench.start(Stuck)
+    call = bench.call("outer", "middle", "inner")
+    await asyncio.wait_for(Stuck.entered.wait(), 8)
+    freeze(victim)
+    bench.wish("middle")
+    await crash(victim)
+    heir = await bench.start(Calm)
+    await asyncio.wait_for(call, 10)
+    assert await bench.lines(heir) == ["outer", "middle", "inner", "inner ends", "goes on"]
+
+
+@agent_options(state_type="Diary")
+class Held(Diary):
+    """Its nested turn waits for ever, and it goes on when that is cancelled."""
+
+    entered: asyncio.Event
+
+    @message_handler
+    async def on_step(self, message: Step, ctx: MessageContext) -> None:
+        """The handler."""
+        self.lines.append(message.names[0])
+        if message.names[0] == "nested":
+            self.entered.set()
+            await asyncio.Event().wait()
+        with suppress(asyncio.CancelledError):
+            await self.send_message(Step(names=["back", "nested"], fails=[]), BACK)
+        self.lines.append("goes on")
+
+
+async def test_a_nested_turn_that_is_cancelled_while_its_worker_stops_spoils_nothing_below(bench: Bench) -> None:
+    Held.entered = asyncio.Event()
+    far = await bench.start(Back)
+    old = await bench.start(Held, stop_grace=20.0)
+    call = bench.call("outer")
+    await asyncio.wait_for(Held.entered.wait(), 8)
+    new = await bench.start(Held)
+    closing = asyncio.create_task(old.close())
+    await eventually(lambda: bench.view.keys("}:hold"), 8)
+    bench.wish("nested")
+    await asyncio.wait_for(call, 10)
+    await asyncio.wait_for(closing, 10)
+    assert await bench.lines(new) == ["outer", "goes on"]
+    assert far is not new
+
+
+class Forgetful(RoutedAgent):
+    """Keeps no state, and leaves a task behind that awaits a call."""
+
+    entered: asyncio.Event
+    gate: asyncio.Event
+    left: list[asyncio.Future[Any]] = []
+
+    def __init__(self) -> None:
+        super().__init__("forgetful")
+
+    @message_handler
+    async def on_step(self, message: Step, ctx: MessageContext) -> None:
+        """The handler."""
+        if message.names[0] == "nested":
+            self.entered.set()
+            await self.gate.wait()
+        else:
+            self.left.append(asyncio.ensure_future(self.send_message(Step(names=["back", "nested"], fails=[]), BACK)))
+            await self.entered.wait()
+
+
+async def test_what_is_nested_in_a_turn_that_has_ended_leaves_nothing_with_it(bench: Bench) -> None:
+    Forgetful.entered = asyncio.Event()
+    Forgetful.gate = asyncio.Event()
+    Forgetful.left.clear()
+    await bench.start(Forgetful, Back)
+    await asyncio.wait_for(bench.call("outer"), 8)
+    Forgetful.gate.set()
+    await asyncio.wait_for(Forgetful.left[0], 8)
+    await eventually(lambda: bench.view.backlog() == 0, within=8)
+    await eventually(lambda: not bench.view.left_behind(), within=5)
