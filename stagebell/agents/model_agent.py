@@ -7,7 +7,7 @@ result = await runtime.send_message(Task(content="20 + 22?"), AgentId("assistant
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeAlias, cast
 
 from autogen_core import MessageContext
@@ -36,6 +36,7 @@ from stagebell.runtime.engine.deadlines import now_ms
 from stagebell.tools.executor import Executor
 from stagebell.tools.guardrails import Guardrail, Refuse, Rewrite, Subject, judge
 from stagebell.tools.ledger import TurnLedger
+from stagebell.tools.lifecycle import ToolEvent
 from stagebell.tools.policy import Consequence, ErrorPolicy, text_of
 from stagebell.tools.toolset import AnyTool, Toolset
 
@@ -58,6 +59,7 @@ class ModelAgent(RunAgent, Generic[Deps, Output]):
         update: what that section becomes after a result: `update(business, call, result)`, a pure function.
         limits: bounds of each run.
         approval_timeout: seconds that a person has to decide about a call; None for any.
+        on_tool_event: is told of each step of each call of a tool; what it raises is logged.
         on_error: for codes of errors, whether the model is told ("feed_back") or the run ends ("end_run").
         history: processors that shorten what the model is sent.
         hooks: stand around each request to the model.
@@ -90,6 +92,7 @@ class ModelAgent(RunAgent, Generic[Deps, Output]):
         update: Update | None = None,
         limits: Limits | None = None,
         approval_timeout: float | None = None,
+        on_tool_event: Callable[[ToolEvent], None] | None = None,
         on_error: Mapping[ErrorCode, Consequence] | None = None,
         history: Sequence[Processor] = (),
         hooks: Sequence[Hook] = (),
@@ -102,23 +105,14 @@ class ModelAgent(RunAgent, Generic[Deps, Output]):
     ) -> None:
         approval_timeout = _checked("approval_timeout", approval_timeout)
         super().__init__(description, limits or Limits(), store)
-        executor, delegates = _executor(tools, guardrails), [each for each in tools if isinstance(each, Delegate)]
+        executor = _executor(tools, guardrails, on_tool_event)
+        delegates = [each for each in tools if isinstance(each, Delegate)]
         others = Delegates(delegates, ask_person=ask_person, taken=executor.tools.names)
         several = [instructions] if isinstance(instructions, str) or callable(instructions) else instructions
         outputs = Outputs(cast("type[Output]", output_type or str), output_validators, guardrails)
-        self._asking = Asking(
-            client,
-            several,
-            outputs,
-            executor,
-            others,
-            history,
-            hooks,
-            tools_for_step,
-            cost,
-            _checked("request_timeout", request_timeout),
-            Stream() if stream else None,
-        )
+        timeout, streamed = _checked("request_timeout", request_timeout), Stream() if stream else None
+        asked = client, several, outputs, executor, others, history, hooks, tools_for_step, cost, timeout, streamed
+        self._asking = Asking(*asked)
         self._acting = Acting(executor, others, ErrorPolicy(on_error), business, update, approval_timeout)
         self._deps = Dependencies(deps)
         self._guardrails = [each for each in guardrails if "input" in each.places]
@@ -200,9 +194,11 @@ def _checked(name: str, seconds: float | None) -> float | None:
     return seconds
 
 
-def _executor(tools: Sequence[ToolLike[Deps]], guardrails: Sequence[Guardrail]) -> Executor[Deps]:
+def _executor(
+    tools: Sequence[ToolLike[Deps]], guardrails: Sequence[Guardrail], sink: Callable[[ToolEvent], None] | None
+) -> Executor[Deps]:
     toolset = Toolset[Deps](each for each in tools if not isinstance(each, Delegate))
-    return Executor(toolset, guardrails=guardrails, ledger=TurnLedger())
+    return Executor(toolset, guardrails=guardrails, ledger=TurnLedger(), sink=sink)
 
 
 def _ids(entry: Decided | Returned) -> set[str]:

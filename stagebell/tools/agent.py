@@ -70,7 +70,7 @@ class ToolAgent(RoutedAgent, Generic[DepsT]):
         guardrails: judge the arguments and the results of calls.
         errors: "raise" (default): as AutoGen's agent does, a call without a value ends in a `ToolException`, whose
             `code` says why; "return": in a result with `is_error`.
-        on_event: is told of each step of each call.
+        on_event: is told of each step of each call; what it raises is logged.
         patience: seconds to wait for a service that says "processing" of a call.
         approvals_expire_after: seconds in which a person has to agree to a call that needs it; by default any time.
 

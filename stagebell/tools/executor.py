@@ -36,6 +36,7 @@ from stagebell.tools.lifecycle import (
     ToolEvent,
     count,
     event_of,
+    harmless,
 )
 from stagebell.tools.policy import cleaned, text_of
 from stagebell.tools.rates import Window
@@ -75,7 +76,7 @@ class Executor(Generic[DepsT]):
         tools: the tools there are.
         guardrails: judge arguments and results of calls; those at other places are left to others.
         ledger: where intents and results are noted.
-        sink: is told of every step that is over; it must not raise.
+        sink: is told of every step that is over; what it raises is logged.
         patience: seconds to wait for a service that says "processing" of a call.
     """
 
@@ -91,7 +92,7 @@ class Executor(Generic[DepsT]):
         self.tools = tools
         self._guardrails = tuple(guardrails)
         self._ledger: Ledger = ledger or NoLedger()
-        self._sink = sink
+        self._sink = None if sink is None else harmless(sink)
         self._attempts = Attempts[DepsT](patience)
         self._windows: dict[str, Window] = {}
         self._first: _Steps[DepsT] = ((Step.PARSE, parse), (Step.FIND, self._find))

@@ -8,8 +8,9 @@ A step lets the call pass, or ends its life with a result; "answer" is the last 
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
@@ -18,9 +19,12 @@ from pydantic import JsonValue
 
 from stagebell.messages.tool_calls import ErrorCode, ToolCall, ToolResult
 from stagebell.runtime.engine.metrics import count_call
+from stagebell.tools.containing import passes
 from stagebell.tools.context import ToolContext
 from stagebell.tools.running import Stop
 from stagebell.tools.tool import TypedTool
+
+logger = logging.getLogger("stagebell")
 
 DepsT = TypeVar("DepsT")
 
@@ -180,3 +184,17 @@ def event_of(life: Life[Any], step: Step, ended: Ended) -> ToolEvent:
     elif isinstance(result, ToolResult) and result.is_error:
         outcome, code, detail = "failed", result.code, result.text
     return ToolEvent(step, life.run_id, life.call.id, life.call.name, outcome, code, detail)
+
+
+def harmless(sink: Callable[[ToolEvent], None]) -> Callable[[ToolEvent], None]:
+    """A function that tells the same of steps, and whose errors are logged: no call may suffer from who looks on."""
+
+    def tell(event: ToolEvent) -> None:
+        try:
+            sink(event)
+        except BaseException as error:
+            if passes(error):
+                raise
+            logger.exception("what was to be told of a step of tool %s could not be", event.tool)
+
+    return tell

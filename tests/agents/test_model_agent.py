@@ -21,9 +21,11 @@ from stagebell.agents.model_agent import ModelAgent
 from stagebell.agents.runs import Runs
 from stagebell.errors import OutputRejected, ToolRefused
 from stagebell.messages.conversation import RunStatus, TerminationReason
+from stagebell.messages.tool_calls import ErrorCode
 from stagebell.testing import ScriptedModel, capture_messages, override
 from stagebell.tools.context import ToolContext
 from stagebell.tools.guardrails import Allow, Guardrail, Refuse, Rewrite, Subject
+from stagebell.tools.lifecycle import Step, ToolEvent
 from stagebell.tools.tool import tool
 from tests.support.loops import host_model, results, run, says, sent, wants
 
@@ -247,6 +249,20 @@ async def test_hooks_stand_around_each_request(runtime: LocalRuntime) -> None:
     assert seen == ["before 0", "after 0", "before 1", "after 1"]
     assert "be quick" in sent(model)
     assert len(model.requests) == 2
+
+
+async def test_each_step_of_a_call_is_told(runtime: LocalRuntime) -> None:
+    told: list[ToolEvent] = []
+    model = says([wants("add", a=1, b=1), wants("nowhere")], "2")
+    await host_model(runtime, model, tools=[add], on_tool_event=told.append)
+    result = await run(runtime)
+    steps = {name: [each for each in told if each.tool == name] for name in ("add", "nowhere")}
+    assert [each.step for each in steps["add"]] == list(Step)
+    assert [(each.step, each.code) for each in steps["nowhere"]][1:] == [
+        (Step.FIND, ErrorCode.UNKNOWN_TOOL),
+        (Step.ANSWER, ErrorCode.UNKNOWN_TOOL),
+    ]
+    assert {each.run_id for each in told} == {result.run_id}
 
 
 async def test_a_history_is_shortened_by_whole_blocks(runtime: LocalRuntime) -> None:

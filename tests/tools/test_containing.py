@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -10,9 +11,11 @@ from typing import Any
 import pytest
 from autogen_core import CancellationToken
 
-from stagebell.messages.tool_calls import ErrorCode, ToolCall
+from stagebell.messages.tool_calls import ErrorCode, ToolCall, ToolResult
+from stagebell.tools.executor import Executor
 from stagebell.tools.guardrails import Guardrail
 from stagebell.tools.tool import tool
+from stagebell.tools.toolset import Toolset
 from tests.tools.executing import Bench, MemoryLedger
 
 pytestmark = pytest.mark.unit
@@ -170,6 +173,27 @@ async def test_a_hook_that_raises_such_a_thing_lets_nothing_pass(declares: Any) 
     code, text = await asyncio.wait_for(Bench(tool(act, **declares)).error("act"), 10)
     assert code is ErrorCode.FATAL
     assert any(name in text for name in ("Odd", "SystemExit", "CancelledError"))
+
+
+@pytest.mark.parametrize("error", [ValueError("no log"), Odd()])
+async def test_whoever_is_told_of_steps_and_raises_changes_nothing(
+    error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The call is made once, and its result is noted."""
+    ledger, made = MemoryLedger(), list[str]()
+
+    async def pay() -> str:
+        made.append("paid")
+        return "paid"
+
+    tools = Toolset[Any]([tool(pay, effects="idempotent")])
+    executor = Executor[Any](tools, ledger=ledger, sink=raising(error))
+    with caplog.at_level(logging.ERROR, "stagebell"):
+        result = await executor.run(ToolCall(id="1", name="pay"), run_id="run", deps=None)
+    assert isinstance(result, ToolResult)
+    assert (result.value, made) == ("paid", ["paid"])
+    assert ledger.results["run:1"] == result
+    assert "of a step of tool pay" in caplog.text
 
 
 async def test_a_guardrail_that_raises_such_a_thing_refuses() -> None:
