@@ -8,6 +8,7 @@ of one machine share). It ends when its standard input does.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -112,6 +113,8 @@ async def main(kind: str, settings: dict[str, Any]) -> None:
     deliveries = Deliveries(lambda moment: say(f"done {moment!r}"))
     lines = await _standard_input()
     async with CHILDREN[kind](deliveries, **settings):
+        gc.collect()
+        gc.freeze()  # as `stagebell worker` does with what it has loaded; of every contender
         say("ready")
         while line := await lines.readline():
             deliveries.expect(int(line.split()[1]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from dataclasses import dataclass
 
@@ -127,6 +128,9 @@ async def _start(target: str, setup: Setup, runtime: WorkerRuntime) -> Ready:
     ready = runtime.describe()
     if not ready.types:
         raise CommandFailed(f"{target} registered no agents: call `register` of your agent classes in it")
+    # What was loaded stays until the end: the collector, which else walks all of it again and again, may leave it out.
+    gc.collect()
+    gc.freeze()
     return ready
 
 

@@ -203,11 +203,10 @@ class Connection(asyncio.Protocol):
             self._fail(request.sink)
             return
         last = self._out[-1] if self._out else None
-        if type(last) is not Joint or last.sha != sha or len(last.requests) >= AT_ONCE:
+        if type(last) is not Joint or not last.takes(sha, request.weight):
             last = Joint(sha)
             self._append(last, last, None, last.command)
-        last.requests.append(request)
-        if len(last.requests) >= AT_ONCE:
+        if last.join(request):
             self._flush()
 
     def _submit(self, future: SinkT, parse: Parse | None, args: tuple[Arg, ...]) -> SinkT:

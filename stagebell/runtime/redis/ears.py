@@ -23,7 +23,7 @@ Fields = Mapping[bytes, bytes]
 Hear = Callable[[str, Fields], None]
 
 _BLOCK_MS = 1000
-_COUNT = 64  # entries, each of up to `connection.AT_ONCE` messages
+_COUNT = 64  # entries, each of up to `joint.MOST` messages
 _TRIM_BYTES = 256 * 1024
 _ENTRY_BYTES = 256
 _LOOK_AGAIN = 3.0  # seconds between two looks whether a spoilt stream can be read again

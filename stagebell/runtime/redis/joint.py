@@ -15,6 +15,12 @@ from stagebell.errors import ServerRefused
 Arg = str | bytes | int
 Parse = Callable[[Any], Any]
 
+MOST = 64
+"""Requests in one command. The server's caches are cold when a command comes, so more of them cost less each; but
+everybody else waits until the last one is done."""
+MOST_BYTES = 256 * 1024
+"""What the messages and states of one command may weigh together; a single larger one leaves alone."""
+
 
 class Sink(Protocol):
     """Takes a reply; a future is one."""
@@ -33,23 +39,35 @@ class Request(NamedTuple):
     parse: Parse
     keys: Sequence[Arg]
     arguments: Sequence[Arg]
+    weight: int
 
 
 class Joint:
     """Requests to the script `sha` that wait to leave together; a sink itself."""
 
-    __slots__ = ("command", "requests", "sha")
+    __slots__ = ("command", "requests", "sha", "weight")
 
     def __init__(self, sha: str) -> None:
         self.sha = sha
         self.requests: list[Request] = []
         self.command: list[Arg] = []
+        self.weight = 0
+
+    def takes(self, sha: str, weight: int) -> bool:
+        """Whether a request of this weight, to this script, may join."""
+        return self.sha == sha and self.weight + weight <= MOST_BYTES
+
+    def join(self, request: Request) -> bool:
+        """Let it leave with the others; True when no more may join."""
+        self.requests.append(request)
+        self.weight += request.weight
+        return len(self.requests) >= MOST
 
     def close(self) -> tuple[Arg, ...]:
         """No more may join: the command."""
         keys: list[Arg] = []
         arguments: list[Arg] = []
-        for _, _, own_keys, own_arguments in self.requests:
+        for _, _, own_keys, own_arguments, _ in self.requests:
             keys += own_keys
             arguments += (len(own_keys), len(own_arguments))
             arguments += own_arguments
@@ -65,7 +83,7 @@ class Joint:
         if isinstance(answers, str | bytes | int | None) or len(answers) != len(self.requests):
             self.set_exception(ServerRefused(f"ERR {len(self.requests)} requests were answered with {answers!r:.200}"))
             return
-        for (sink, parse, _, _), answer in zip(self.requests, answers, strict=True):
+        for (sink, parse, *_), answer in zip(self.requests, answers, strict=True):
             if not sink.done():
                 settle(sink, parse, answer)
 

@@ -38,14 +38,18 @@ class ScriptCalls:
         return self._connection.execute_parsed(parse, *args)
 
     def run_jointly(
-        self, name: str, parse: Parse, keys: Sequence[Arg], arguments: Sequence[Arg]
+        self, name: str, parse: Parse, keys: Sequence[Arg], arguments: Sequence[Arg], weight: int
     ) -> asyncio.Future[Any]:
-        """As `run`, of a script that takes several requests at once: together with those that leave with this one."""
+        """As `run`, of a script that takes several requests at once: together with those that leave with this one.
+
+        Args:
+            weight: bytes of the messages and states among the arguments.
+        """
         if self._sink is not None:
-            self._connection.execute_jointly(SHA[name], Request(self._sink, parse, keys, arguments))
+            self._connection.execute_jointly(SHA[name], Request(self._sink, parse, keys, arguments, weight))
             return _NOBODY
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._connection.execute_jointly(SHA[name], Request(answer, parse, keys, arguments))
+        self._connection.execute_jointly(SHA[name], Request(answer, parse, keys, arguments, weight))
         return answer
 
     async def load(self) -> None:

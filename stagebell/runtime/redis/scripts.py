@@ -122,11 +122,13 @@ class Scripts(TurnScripts, TimerScripts):
         """
         names: list[Arg] = [self.keys.reg]
         values: list[Arg] = [version_arg(registry_version), window_ms, cap, self.keys.bell_head]
+        weight = 0
         for keys, turn_id, agent, envelope in deliveries:
             names += (keys.inbox, keys.marker(turn_id), keys.own)
             values += (keys.tag, turn_id, agent, envelope)
+            weight += len(envelope)
         names += after
-        return self.run_jointly("send", results.read_send, names, values)
+        return self.run_jointly("send", results.read_send, names, values, weight)
 
     def read(self, inbox: str, start: str, count: int) -> asyncio.Future[list[InboxEntry]]:
         """Up to `count` entries of an inbox, from `start` on ("-": from the first; "(id": after that one)."""

@@ -147,10 +147,12 @@ class TurnScripts(ScriptCalls):
         values += (version_arg(registry_version), self.keys.bell_head, left_open.stream, len(left_open.calls))
         values += left_open.calls
         values.append(len(outputs))
+        weight = len(state) + len(reply)
         for dest, output_id, agent, envelope in outputs:
             names += (dest.inbox, dest.own)
             values += (dest.tag, output_id, agent, envelope)
-        return self.run_jointly("commit", results.read_end, names, values)
+            weight += len(envelope)
+        return self.run_jointly("commit", results.read_end, names, values, weight)
 
     def fail(
         self,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from stagebell.errors import ServerRefused, ServerUnavailable
-from stagebell.runtime.redis.connection import AT_ONCE
 from stagebell.runtime.redis.ears import told
+from stagebell.runtime.redis.joint import MOST, MOST_BYTES
 from stagebell.runtime.redis.requests import Delivery, ReplyTo
 from stagebell.runtime.redis.results import EndReply
 from tests.runtime.redis.world import World
@@ -25,12 +25,23 @@ def calls(world: World, script: str) -> int:
 async def test_requests_to_one_script_are_one_command(world: World) -> None:
     await world.own()
     before = calls(world, "evalsha")
-    sends = [world.scripts.send([Delivery(world.a, f"T{i}", "a/1", b"%d" % i)]) for i in range(AT_ONCE + 1)]
+    sends = [world.scripts.send([Delivery(world.a, f"T{i}", "a/1", b"%d" % i)]) for i in range(MOST + 1)]
     replies = await asyncio.gather(*sends)
     assert calls(world, "evalsha") - before == 2
     entries = world.entries(world.a.inbox)
     assert [reply.ids for reply in replies] == [(id,) for id, _ in entries]
-    assert [fields["e"] for _, fields in entries] == [str(i) for i in range(AT_ONCE + 1)]
+    assert [fields["e"] for _, fields in entries] == [str(i) for i in range(MOST + 1)]
+
+
+async def test_large_ones_do_not_leave_together(world: World) -> None:
+    """A server that takes in one command what 64 large messages weigh keeps everybody else waiting."""
+    before = calls(world, "evalsha")
+    half, whole = b"e" * (MOST_BYTES // 2), b"e" * (2 * MOST_BYTES)
+    envelopes = [b"e", whole, half, half, b"e"]
+    sends = [world.scripts.send([Delivery(world.a, f"T{i}", "a/1", each)]) for i, each in enumerate(envelopes)]
+    await asyncio.gather(*sends)
+    assert [len(fields["e"]) for _, fields in world.entries(world.a.inbox)] == [len(each) for each in envelopes]
+    assert calls(world, "evalsha") - before == 4  # 1 | whole | half half | 1
 
 
 async def test_each_is_refused_for_itself(world: World) -> None:

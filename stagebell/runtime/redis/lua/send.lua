@@ -14,6 +14,7 @@
 -- else a sender that does not wait for answers could see the second taken when the first was refused.
 --@include checks
 --@include bell
+local accepted = {} -- by marker: what this command has added
 --@each
 local n = (#ARGV - 4) / 4
 local window, cap = ARGV[2], tonumber(ARGV[3])
@@ -34,7 +35,7 @@ for i = 1, n do
   if bad then return refuse() end
   local after = KEYS[1 + 3 * n + i] or marker
   if after ~= marker and not ids[marker] and not ids[after] then
-    if not redis.pcall('GET', after) then return {'BUSY', i, waiting} end
+    if not accepted[after] and not redis.pcall('GET', after) then return {'BUSY', i, waiting} end
   end
   if cap > 0 and not ids[marker] then
     waiting = waiting + (more[inbox] or 0)
@@ -50,9 +51,10 @@ for i = 1, n do
   local id = ids[marker]
   if not id then
     id = deliver(inbox, own, ARGV[4], ARGV[a], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3], empty[inbox])
+    lengths[inbox] = lengths[inbox] + 1
     if window ~= '0' then
       redis.call('SET', marker, id, 'PX', window)
-      ids[marker] = id
+      ids[marker], accepted[marker] = id, true
     end
   end
   answer[1 + i] = id

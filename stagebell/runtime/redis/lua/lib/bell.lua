@@ -36,10 +36,16 @@ local function tell_all()
   for _, key in ipairs(gathered) do add(key, gathered[key]) end
 end
 
--- owner_of(own): the worker that owns this, or false
+-- owner_of(own): the worker that owns this, or false; looked up once, since no script asks after it has changed it
+local owners = {}
 local function owner_of(own)
-  local owner = redis.pcall('HGET', own, 'owner')
-  return type(owner) == 'string' and owner ~= '' and owner
+  local owner = owners[own]
+  if owner == nil then
+    owner = redis.pcall('HGET', own, 'owner')
+    owner = type(owner) == 'string' and owner ~= '' and owner
+    owners[own] = owner
+  end
+  return owner
 end
 
 -- ring(head, owner, payload, fields…): payloads that are too long to carry are left out
