@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from autogen_ext.models.openai import OpenAIChatCompletionClient
 
 from stagebell import LocalRuntime
 from stagebell.agents.limits import Limits
@@ -45,6 +44,8 @@ async def test_the_exchange_is_there_although_the_run_fails() -> None:
 
 async def test_a_client_that_would_open_a_socket_is_stopped_before_it_does() -> None:
     """A network is not even tried: this test may connect to nothing at all."""
+    from autogen_ext.models.openai import OpenAIChatCompletionClient  # takes long to import
+
     client = OpenAIChatCompletionClient(model="gpt-4o", api_key="none", base_url="http://127.0.0.1:9/v1", max_retries=0)
     async with LocalRuntime() as runtime:
         await ModelAgent.register(runtime, "real", lambda: ModelAgent(client))
