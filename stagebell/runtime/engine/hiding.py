@@ -36,7 +36,7 @@ class HideCredentials(logging.Filter):
             told = _told(record.exc_info[1])
             hidden = mask_text(told)
             if hidden != told:
-                record.exc_text = hidden
+                record.exc_text, record.exc_info = hidden, None  # or some would write it anew
         return True
 
 

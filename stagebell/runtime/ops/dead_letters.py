@@ -15,6 +15,7 @@ from rich.text import Text
 
 from stagebell.errors import MalformedMessage, Undeliverable, UnknownDeadLetter
 from stagebell.messages.envelope import timestamp
+from stagebell.messages.masking import mask, mask_text
 from stagebell.runtime.ops.console import USAGE, CommandFailed, give, one_line, say_error
 from stagebell.runtime.ops.reading import WIDTH_OF_A_PIPE, server_to_read
 from stagebell.runtime.ops.settings import Settings
@@ -59,9 +60,9 @@ def run_show(settings: Settings, *, id: str, as_json: bool) -> None:
     told = to_json(letter)
     for name in ("id", "agent", "message_type", "message_id", "set_aside", "attempts", "reason"):
         give(f"{name.replace('_', ' ') + ':':14}{told[name]}")
-    give(f"message:\n{json.dumps(told['data'], indent=2, ensure_ascii=False)}")
-    if letter.traceback:
-        give(letter.traceback)
+    give(f"message:\n{json.dumps(mask(told['data']), indent=2, ensure_ascii=False)}")
+    if told["traceback"]:
+        give(told["traceback"])
 
 
 def run_requeue(settings: Settings, *, ids: Sequence[str], type: str | None) -> int:
@@ -86,19 +87,22 @@ def run_discard(settings: Settings, *, ids: Sequence[str], type: str | None, sur
 
 
 def to_json(letter: DeadLetter) -> dict[str, Any]:
-    """A dead letter as plain JSON; its message as JSON too, if it is JSON."""
+    """A dead letter as plain JSON, credentials hidden in what was raised; its message as JSON too, if it is JSON."""
     try:
         data: object = json.loads(letter.data)
     except (ValueError, RecursionError):
         data = letter.data.decode("utf-8", "backslashreplace")
     names = ("id", "agent", "message_type", "message_id", "attempts", "reason", "traceback")
     values = {name: getattr(letter, name) for name in names}
+    for name in ("reason", "traceback"):
+        values[name] = mask_text(values[name])
     return {**values, "set_aside": timestamp(letter.at_ms), "data": data}
 
 
 def _row(letter: DeadLetter) -> list[str | Text]:
     age = max(0, int(time.time() * 1000) - letter.at_ms)
-    reason = letter.reason if len(letter.reason) <= _LONGEST_REASON else letter.reason[: _LONGEST_REASON - 1] + "…"
+    reason = mask_text(letter.reason)
+    reason = reason if len(reason) <= _LONGEST_REASON else reason[: _LONGEST_REASON - 1] + "…"
     attempts = str(letter.attempts) if letter.attempts else "-"
     return [letter.id, letter.agent or "-", letter.message_type or "?", f"{span(age)} ago", attempts, reason]
 

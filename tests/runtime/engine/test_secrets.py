@@ -43,6 +43,17 @@ async def test_log_lines_and_tracebacks_hide_credentials(runtime: Any, caplog: p
     assert "ConnectionError: no answer of postgres://shop:***@db.internal/orders" in caplog.text
     assert "trying postgres://shop:***@db.internal/orders again: bye" in caplog.text
     assert not secrets_in(caplog.text)
+    assert all(record.exc_info is None for record in caplog.records)
+
+
+async def test_a_traceback_without_credentials_is_left_to_whoever_formats_it(caplog: pytest.LogCaptureFixture) -> None:
+    try:
+        raise ValueError("nothing to hide")
+    except ValueError:
+        logging.getLogger("stagebell").exception("it failed")
+    (record,) = caplog.records
+    assert record.exc_info is not None
+    assert "ValueError: nothing to hide" in caplog.text
 
 
 async def test_what_hides_nothing_is_left_as_it_is(caplog: pytest.LogCaptureFixture) -> None:

@@ -29,7 +29,7 @@ class Strict(RoutedAgent):
     @message_handler
     async def on_note(self, message: Note, ctx: MessageContext) -> None:
         if not Path("open").exists():
-            raise ValueError(f"the shop is closed for {message.text}")
+            raise ValueError(f"the shop is closed for {message.text}: https://me:hunter2hunter2@shop")
         with open("served", "a") as served:
             served.write(message.text + "\\n")
 
@@ -75,10 +75,13 @@ async def test_a_letter_is_listed_shown_and_requeued(shell: Shell, publisher: Pu
     shown = shell.run("dead-letters", "list").stdout
     assert "dead letters of namespace" in shown
     assert all(word in shown for word in ("strict/ada", "Note", "ValueError: the shop is closed for ada"))
+    assert "hunter2" not in shown
     (letter,) = listed(shell, "--type", "strict")
     assert letter["data"] == {"text": "ada", "number": 0}
     shown = shell.run("dead-letters", "show", letter["id"]).stdout
     assert all(word in shown for word in ("strict/ada", '"text": "ada"', "Traceback (most recent call last)"))
+    assert shown.count("https://me:***@shop") >= 2
+    assert "hunter2" not in shown + str(letter)
     (shell.folder / "open").touch()
     done = shell.run("dead-letters", "requeue", letter["id"])
     assert (done.returncode, done.stdout) == (0, "requeued 1 dead letter\n")
