@@ -190,13 +190,12 @@ class Runs:
         handle = self.get(run_id)
         await self.ask(AdoptRun(run_id=run_id, state=dict(state), replace=True), handle.agent)
 
-    async def known(self, run_id: str, offset: int) -> RunEvents | None:
-        """What is stored of a run from an offset on, without waiting for its agent; None when that cannot be said."""
+    async def known(self, run_id: str) -> LoopState | None:
+        """What is stored of a run's conversation, without waiting for its agent; None when that cannot be said."""
         if not hasattr(self._runtime, "saved_states"):
             return None
         try:
-            state = await stored_conversation(cast(SavedStates, self._runtime), run_id)
-            return what_happened(state, run_id, offset)
+            return await stored_conversation(cast(SavedStates, self._runtime), run_id)
         except StagebellError:
             return None  # its agent knows, or says why not
 
@@ -251,7 +250,8 @@ class RunHandle(Generic[Output]):
         """
         if offset < 0:
             raise ValueError(f"an offset is 0 or that of an earlier event, not {offset}")
-        known, ended = await self._runs.known(self.run_id, offset), False
+        state, ended = await self._runs.known(self.run_id), False
+        known = None if state is None else what_happened(state, self.run_id, offset)
         while not ended:
             events = known or cast("RunEvents", await self._ask(ReadRun(run_id=self.run_id, offset=offset)))
             known = None
@@ -283,8 +283,8 @@ class RunHandle(Generic[Output]):
         return read_state(str(self.agent), (await self._inspect()).state)
 
     async def explain(self) -> Explanation:
-        """Why it went as it did, from the answers of the model to its end; `str` of it is for people."""
-        return explain(await self.state(), self.run_id)
+        """Why it went as it did, or goes now, from the answers of the model to its end; `str` of it is for people."""
+        return explain(await self._runs.known(self.run_id) or await self.state(), self.run_id)
 
     async def cancel(self, why: str = "") -> RunStatus:
         """Let the run end, at once whatever it is doing; what it did is undone where tools say how.

@@ -99,6 +99,7 @@ async def test_what_became_of_each_call_is_told_apart(runtime: LocalRuntime) -> 
     handle = await Runs(runtime).start("assistant", "go")
     await asyncio.wait_for(bank.stands.wait(), 10)
     await handle.cancel("enough")
+    await handle.result()  # it is taken back before that
     explanation = await told(handle)
     assert [(call.tool, call.verdict) for call in explanation.calls] == [
         ("payy", Verdict.WRONG_TOOL),

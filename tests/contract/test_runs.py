@@ -115,6 +115,8 @@ async def test_whoever_comes_in_the_middle_of_a_step_sees_what_was_before_it(run
 
     following = asyncio.create_task(follow())
     await eventually(lambda: seen == ["asked", "decided", "returned"], 5)
+    told = await asyncio.wait_for(handle.explain(), 5)
+    assert (told.status, told.end, [call.verdict for call in told.calls]) == ("running", "it goes on", ["succeeded"])
     gate.set()
     await asyncio.wait_for(following, 5)
     assert seen == ["asked", "decided", "returned", "decided", "finished"]
