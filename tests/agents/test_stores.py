@@ -172,6 +172,21 @@ async def test_a_kill_at_any_point_of_a_save_leaves_the_old_or_the_new_state(kin
         await store.close()
 
 
+async def test_who_opens_a_new_file_waits_for_another_who_does(tmp_path: Path) -> None:
+    """SQLite itself refuses that at once."""
+    other = sqlite3.connect(tmp_path / "runs.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    store = SqliteStore(tmp_path / "runs.db")
+    saving = asyncio.create_task(store.save("a", Snapshot(1, {})))
+    await asyncio.wait([saving], timeout=0.2)
+    assert not saving.done()
+    other.execute("COMMIT")
+    other.close()
+    await asyncio.wait_for(saving, 10)
+    assert await store.load("a") == Snapshot(1, {})
+    await store.close()
+
+
 async def test_a_snapshot_has_a_version(tmp_path: Path) -> None:
     """From 1 on."""
     stores: list[Any] = [MemoryStore(), JsonStore(tmp_path), SqliteStore(tmp_path / "runs.db")]

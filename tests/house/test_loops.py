@@ -12,6 +12,7 @@ from tests.house import sources
 pytestmark = pytest.mark.unit
 
 LOOPS = {
+    "agents/stores/sqlite.py _keep_a_log": "ten seconds",
     # turns over what is given, and takes a part of it away each time
     "agents/endings.py begin_next": "the tasks in line",
     "agents/stores/json_files.py _load": "saves of others between two looks at the folder",

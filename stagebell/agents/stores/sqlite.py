@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
@@ -16,6 +17,7 @@ from stagebell.errors import SnapshotConflict
 T = TypeVar("T")
 
 _PATIENCE: Final = 10.0  # seconds that one process waits for another's save
+_PAUSE: Final = 0.01
 _TABLE: Final = """
 CREATE TABLE IF NOT EXISTS snapshots (
     key TEXT NOT NULL, version INTEGER NOT NULL, snapshot BLOB NOT NULL, PRIMARY KEY (key, version)
@@ -69,7 +71,7 @@ class SqliteStore:
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
             connection = sqlite3.connect(self._file, timeout=_PATIENCE, isolation_level=None)
-            connection.execute("PRAGMA journal_mode = WAL")
+            _keep_a_log(connection)
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute(_TABLE)
             self._connection = connection
@@ -95,6 +97,19 @@ class SqliteStore:
         query = f"SELECT snapshot FROM snapshots WHERE {where} ORDER BY version DESC LIMIT 1"
         row: tuple[bytes] | None = connection.execute(query, values).fetchone()
         return None if row is None else read(key, self._file, row[0])
+
+
+def _keep_a_log(connection: sqlite3.Connection) -> None:
+    """Let the file have a write-ahead log. Who makes it so at the same moment is waited for, which SQLite does not do."""
+    ends = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > ends:
+                raise
+        time.sleep(_PAUSE)
 
 
 def _versions(connection: sqlite3.Connection, key: str) -> list[int]:
