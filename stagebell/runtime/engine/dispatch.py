@@ -220,7 +220,7 @@ class Dispatcher:
             activation.pop_turn(turn)
         if activation.mailbox:
             self._requeue(activation)
-        if self._idle_waiters:
+        if self._idle_waiters and not self.queued:
             self._look_idle()
         if entry.is_rpc:
             self._performer.settle(turn, agent, entry, waiting.result)
@@ -241,13 +241,16 @@ class Dispatcher:
             turn.handles = type(entry.message)
         if entry.is_rpc:
             entry.turn, turn.reply = turn, entry.reply
-        if entry.receipt is not None:
-            turn.receipt, entry.turn = entry.receipt, turn
-            if self.limit.counts(entry):
-                self.limit.started(turn)
-        if entry.deadline is not None:
+        if not entry.plain:
             turn.deadline = entry.deadline
-        activation.push_turn(turn)
+            if entry.receipt is not None:
+                turn.receipt, entry.turn = entry.receipt, turn
+                if self.limit.counts(entry):
+                    self.limit.started(turn)
+        if activation.top is None and not activation.hosted.interleaved:
+            activation.top = turn
+        else:
+            activation.push_turn(turn)
         return turn
 
     def look_again(self, activation: Activation) -> None:
