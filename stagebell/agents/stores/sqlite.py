@@ -100,7 +100,7 @@ class SqliteStore:
 
 
 def _keep_a_log(connection: sqlite3.Connection) -> None:
-    """Let the file have a write-ahead log. Who makes it so at the same moment is waited for, which SQLite does not do."""
+    """Let the file have a write-ahead log, and wait for others who do that at the same moment: SQLite does not."""
     ends = time.monotonic() + _PATIENCE
     while True:
         try:
