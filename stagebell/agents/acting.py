@@ -25,7 +25,8 @@ from stagebell.messages.reasons import shorten
 from stagebell.messages.tool_calls import ErrorCode, ToolCall, ToolResult
 from stagebell.runtime.engine.deadlines import deadline
 from stagebell.runtime.engine.ports import Tells
-from stagebell.tools.approvals import ApprovalRequest, ask_for_approval
+from stagebell.tools.approval_messages import ApprovalRequest
+from stagebell.tools.approvals import ask_for_approval
 from stagebell.tools.executor import Executor
 from stagebell.tools.lifecycle import NeedsApproval
 from stagebell.tools.policy import ErrorPolicy, text_of

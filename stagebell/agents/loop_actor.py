@@ -50,7 +50,7 @@ from stagebell.runtime.engine.deferred import DeferredReply
 from stagebell.runtime.engine.ports import GoingOn, Timers
 from stagebell.runtime.engine.snapshots import WrittenState, as_text
 from stagebell.runtime.engine.timers import TimerId
-from stagebell.tools.approvals import ApprovalDecision, desk_of
+from stagebell.tools.approvals import withdraw_approval
 from stagebell.tools.policy import text_of
 
 logger = logging.getLogger("stagebell")
@@ -301,10 +301,9 @@ class LoopActor(RoutedAgent):
             logger.warning("run %s cannot be told that it is not wanted any more: %s", below["run_id"], error)
 
     async def _withdraw(self, approval: str) -> None:
-        """Nobody is to decide about a call of a run that has ended; perhaps somebody just did."""
-        decision = ApprovalDecision(id=approval, verdict="reject", reason="the run has ended", by=str(self.id))
+        """Nobody is to decide about a call of a run that has ended."""
         try:
-            await tell(self.runtime, decision, desk_of(approval))
+            await withdraw_approval(self.runtime, approval, by=self.id, reason="the run has ended")
         except StagebellError as error:
             logger.warning("approval %s cannot be withdrawn: %s", approval, error)
 

@@ -11,7 +11,7 @@ from stagebell.agents.messages import CancelRun, ContinueRun, RunEnded, RunOverd
 from stagebell.agents.state import LoopState
 from stagebell.messages.conversation import RunResult, RunStatus, TerminationReason
 from stagebell.messages.set_aside import SetAside
-from stagebell.tools.approvals import ApprovalDecision
+from stagebell.tools.approval_messages import ApprovalDecision
 
 _KNOWN: Final[dict[str, type[BaseModel]]] = {
     f"stagebell.{each.__name__}": each

@@ -79,7 +79,8 @@ from stagebell.messages.tool_calls import ErrorCode
 from stagebell.runtime.engine.deadlines import current_deadline, now_ms
 from stagebell.runtime.engine.deferred import defer_reply
 from stagebell.runtime.engine.options import agent_options
-from stagebell.tools.approvals import ApprovalDecision, register_desk
+from stagebell.tools.approval_messages import ApprovalDecision
+from stagebell.tools.approvals import register_desk
 from stagebell.tools.policy import text_of
 
 _PUBLISHED: Final = (Question, TokenChunk, PieceWritten)

@@ -10,6 +10,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final, Generic, Literal, TypedDict, TypeVar, Unpack, overload
 
 from autogen_core import AgentRuntime, AgentType, FunctionCall, MessageContext, RoutedAgent, message_handler
@@ -23,10 +24,12 @@ from autogen_core.tool_agent import (
 from pydantic import BaseModel
 
 from stagebell.errors import AlreadyAnswered, Undeliverable, UnregisteredType
+from stagebell.messages.set_aside import SetAside
 from stagebell.messages.tool_calls import ErrorCode, ToolCall, ToolResult
 from stagebell.runtime.engine.deferred import DeferredReply, defer_reply
 from stagebell.runtime.engine.options import agent_options
-from stagebell.tools.approvals import ApprovalDecision, ApprovalRequest, ask_for_approval, register_desk
+from stagebell.tools.approval_messages import ApprovalDecision, ApprovalRequest, decision_in
+from stagebell.tools.approvals import ask_for_approval, register_desk, withdraw_approval
 from stagebell.tools.executor import Executor
 from stagebell.tools.guardrails import Guardrail
 from stagebell.tools.ledger import TurnLedger
@@ -54,6 +57,12 @@ class ToolAgentOptions(TypedDict, total=False):
     on_event: Callable[[ToolEvent], None] | None
     patience: float
     approvals_expire_after: float | None
+
+
+class CallGivenUp(BaseModel):
+    """A call for which a person was asked is not waited for any more; a `ToolAgent` is told."""
+
+    approval: str
 
 
 @agent_options(concurrency="interleaved", stateless=True)  # its line of calls keeps the order
@@ -191,6 +200,33 @@ class ToolAgent(RoutedAgent, Generic[DepsT]):
         except AlreadyAnswered:
             logger.warning("call %s of tool %s was decided, and nobody waits for it", message.id, message.call.name)
 
+    @message_handler
+    async def handle_given_up(self, message: CallGivenUp, ctx: MessageContext) -> None:
+        """Take back what a person was asked about a call: whoever made it waits no more.
+
+        Args:
+            message: the call.
+            ctx: of the message.
+        """
+        reason = "whoever made the call waits no more"
+        await withdraw_approval(self.runtime, message.approval, by=self.id, reason=reason)
+
+    @message_handler
+    async def handle_set_aside(self, message: SetAside, ctx: MessageContext) -> None:
+        """Answer a call that a person has decided about, and that nobody can go on with: its worker died each time.
+
+        Args:
+            message: the decision that went to the dead letters.
+            ctx: of the message.
+        """
+        decision = decision_in(message)
+        if decision is None or decision.call is None:
+            return
+        text = f"it was decided about, and could not be run: {message.reason}; whether it had its effect is not known"
+        with suppress(AlreadyAnswered):
+            handle = _Asked.model_validate_json(decision.context).handle
+            await self._answer(handle, ToolResult.error(decision.call, ErrorCode.OUTCOME_UNKNOWN, text))
+
     async def _run(
         self, call: ToolCall, run_id: str, ctx: MessageContext, decided: ApprovalDecision | None = None
     ) -> ToolResult | NeedsApproval:
@@ -207,7 +243,8 @@ class ToolAgent(RoutedAgent, Generic[DepsT]):
 
     async def _ask(self, asked: NeedsApproval) -> None:
         """Let the call wait at the desk, where its arguments are shown as the tool would get them."""
-        handle, shown = defer_reply(), json.dumps(asked.arguments, ensure_ascii=False)
+        handle = defer_reply(if_given_up=CallGivenUp(approval=asked.key))
+        shown = json.dumps(asked.arguments, ensure_ascii=False)
         expires = None if self._expiry is None else round((time.time() + self._expiry) * 1000)
         request = ApprovalRequest(
             id=asked.key,

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import blake2b
-from typing import Any, Final, Literal, Protocol, Self, cast
+from typing import Any, Final, Protocol, cast
 
 from autogen_core import (
     AgentId,
@@ -28,13 +28,20 @@ from autogen_core import (
     message_handler,
     try_get_known_serializers_for_type,
 )
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, model_validator
+from pydantic import BaseModel, JsonValue, TypeAdapter
 
 from stagebell.errors import AlreadyDecided, AlreadyRegistered, ServerRefused, Undeliverable, UnknownApproval
-from stagebell.messages.tool_calls import ToolCall
+from stagebell.messages.set_aside import SetAside
 from stagebell.runtime.engine.options import agent_options
 from stagebell.runtime.engine.ports import SavedStates, Timers
 from stagebell.runtime.engine.retry import Retry
+from stagebell.tools.approval_messages import (
+    ApprovalDecision,
+    ApprovalExpired,
+    ApprovalRequest,
+    WithdrawApproval,
+    request_in,
+)
 
 logger = logging.getLogger("stagebell")
 
@@ -44,79 +51,7 @@ DESK: Final = "stagebell.approvals"
 _SHARDS: Final = 64
 _MOST_WAITING: Final = 400_000  # bytes at one desk; a state may have 1 MiB, and escapes take room
 _MOST_DECIDED: Final = 20
-_YEAR_9999: Final = 253_370_764_800_000
 _LONGEST_REMEMBERED: Final = 10_000  # characters of arguments
-
-Verdict = Literal["approve", "edit", "reject", "expired"]
-
-
-class ApprovalRequest(BaseModel):
-    """An agent asks for a person's agreement; told to the desk.
-
-    Attributes:
-        id: tells it from all others of the namespace.
-        run_id: of the run that waits.
-        call: what is to be run.
-        agent: who is told the decision, as "type/key".
-        reason: why a person is asked.
-        expires_at: when it is decided as "expired", in milliseconds since the epoch; None: never.
-        context: text of the agent, given back with the decision.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    id: str = Field(min_length=1)
-    run_id: str
-    call: ToolCall
-    agent: str
-    reason: str = ""
-    expires_at: int | None = Field(default=None, ge=0, le=_YEAR_9999)
-    context: str = ""
-
-
-class ApprovalDecision(BaseModel):
-    """What was decided; sent to the desk by a person's program, and told by the desk to the agent that asked.
-
-    Attributes:
-        id: of the request.
-        verdict: "approve", "edit" (approved with other arguments), "reject", or, from the desk alone, "expired".
-        arguments: with "edit": those to run with.
-        reason: why.
-        by: who decided.
-        run_id: of the run that waits; filled in by the desk, like those below.
-        call_id: of the call.
-        call: what was asked for.
-        context: what the agent gave with its request.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    id: str = Field(min_length=1)
-    verdict: Verdict
-    arguments: dict[str, JsonValue] | None = None
-    reason: str = ""
-    by: str = ""
-    run_id: str = ""
-    call_id: str = ""
-    call: ToolCall | None = None
-    context: str = ""
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if (self.verdict == "edit") != (self.arguments is not None):
-            raise ValueError('"edit" comes with the arguments to run with, and nothing else has any')
-        return self
-
-    @property
-    def approved(self) -> bool:
-        """Whether the call may run."""
-        return self.verdict in ("approve", "edit")
-
-
-class ApprovalExpired(BaseModel):
-    """The time of a request is over; the desk tells itself."""
-
-    id: str
 
 
 class PendingApproval(BaseModel):
@@ -165,6 +100,16 @@ async def ask_for_approval(runtime: AgentRuntime, request: ApprovalRequest) -> N
     await cast(Timers, runtime).schedule(request, desk_of(request.id), delay=0)
 
 
+async def withdraw_approval(runtime: AgentRuntime, id: str, *, by: AgentId, reason: str) -> None:
+    """Let a request wait no more, if it still does; from inside a turn it leaves with the turn's commit.
+
+    Raises:
+        Undeliverable, UnregisteredType: nobody has registered the desk.
+    """
+    message = WithdrawApproval(id=id, reason=reason, by=str(by))
+    await cast(Timers, runtime).schedule(message, desk_of(id), delay=0)
+
+
 @agent_options(retry=Retry(final=(UnknownApproval, AlreadyDecided, ValueError)))
 class ApprovalDesk(RoutedAgent):
     """Keeps a share of the requests that wait, and remembers the last decisions."""
@@ -181,7 +126,7 @@ class ApprovalDesk(RoutedAgent):
         What waits here must fit into a state: when it does not, nobody is asked and the call is rejected.
         """
         known = self._decided.get(message.id)
-        if known is not None:
+        if known is not None and known.verdict != "withdrawn":
             await self._tell(message, known)
         elif message.id not in self._pending and not self._has_room_for(message):
             reason = f"too much waits for a person already: {len(self._pending)} requests at this desk"
@@ -200,13 +145,23 @@ class ApprovalDesk(RoutedAgent):
             AlreadyDecided: somebody was faster.
             ValueError: only the desk itself says that one has expired.
         """
-        if message.verdict == "expired":
+        if message.verdict in ("expired", "withdrawn"):
             raise ValueError(f"approval {message.id!r}: approve, edit or reject it; it expires by itself")
         if (known := self._decided.get(message.id)) is not None:
             raise AlreadyDecided(message.id, known.verdict, known.by)
         if message.id not in self._pending:
             raise UnknownApproval(message.id)
         await self._settle(message)
+
+    @message_handler
+    async def on_withdrawal(self, message: WithdrawApproval, ctx: MessageContext) -> None:
+        """Who asked does not want it any more; perhaps somebody has just decided."""
+        known = self._pending.pop(message.id, None)
+        if known is None:
+            return
+        if known.timer:
+            await self._timers.cancel_timer(known.timer)
+        self._remember(ApprovalDecision(id=message.id, verdict="withdrawn", reason=message.reason, by=message.by))
 
     @message_handler
     async def on_expiry(self, message: ApprovalExpired, ctx: MessageContext) -> None:
@@ -219,6 +174,14 @@ class ApprovalDesk(RoutedAgent):
         except Undeliverable as error:
             del self._pending[message.id]
             logger.warning("approval %s has expired, and who asked for it is gone: %s", message.id, error)
+
+    @message_handler
+    async def on_set_aside(self, message: SetAside, ctx: MessageContext) -> None:
+        """A request could not be kept: who asked is not to wait for ever."""
+        request = request_in(message)
+        if request is not None and request.id not in self._pending:
+            reason = f"nobody could be asked: {message.reason}"
+            await self._tell(request, ApprovalDecision(id=request.id, verdict="reject", reason=reason, by=DESK))
 
     async def save_state(self) -> Mapping[str, Any]:
         """What waits, and the last decisions."""

@@ -14,14 +14,8 @@ from pydantic import ValidationError
 from stagebell import agent_options
 from stagebell.errors import AlreadyDecided, Undeliverable, UnknownApproval, UnregisteredType
 from stagebell.messages.tool_calls import ToolCall
-from stagebell.tools.approvals import (
-    ApprovalDecision,
-    ApprovalRequest,
-    Approvals,
-    ask_for_approval,
-    desk_of,
-    register_desk,
-)
+from stagebell.tools.approval_messages import ApprovalDecision, ApprovalRequest
+from stagebell.tools.approvals import Approvals, ask_for_approval, desk_of, register_desk
 from tests.support.agents import Answer, Ask, Note, agent
 from tests.support.waiting import eventually
 

@@ -16,7 +16,8 @@ from stagebell.agents.runs import Runs
 from stagebell.errors import FatalToolError
 from stagebell.messages.conversation import RunResult, RunStatus, TerminationReason
 from stagebell.testing import ScriptedModel, crash
-from stagebell.tools.approvals import ApprovalDecision, Approvals, desk_of
+from stagebell.tools.approval_messages import ApprovalDecision
+from stagebell.tools.approvals import Approvals, desk_of
 from stagebell.tools.context import ToolContext
 from stagebell.tools.declared import Status
 from stagebell.tools.tool import tool

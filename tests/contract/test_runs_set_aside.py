@@ -6,14 +6,20 @@ import asyncio
 from typing import Any
 
 import pytest
-from autogen_core import AgentId
+from autogen_core import AgentId, FunctionCall
+from autogen_core.models import FunctionExecutionResult
+from autogen_core.tool_agent import ToolExecutionException
 
 from stagebell import Publisher
 from stagebell.agents.messages import Task
 from stagebell.agents.runs import Runs
 from stagebell.messages.conversation import RunResult, RunStatus, TerminationReason
 from stagebell.testing import ScriptedModel, crash
+from stagebell.tools.agent import ToolAgent
+from stagebell.tools.approvals import Approvals
+from stagebell.tools.tool import tool
 from tests.support.loops import host_model
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.needs(publishes_at_once=False)
 
@@ -37,10 +43,18 @@ class Deadly:
 
         return ScriptedModel(answer)
 
+    async def look(self) -> str:
+        """A tool that does the same."""
+        self.killed.set()
+        await crash(self.runtime)
+        return "never"
+
     async def worker(self, make_runtime: Any, start: Any) -> Any:
         self.killed.clear()
         self.runtime = make_runtime(server_lease=_LEASE)
         await host_model(self.runtime, self.model)
+        look = tool(self.look, effects="none", requires_approval=True)
+        await ToolAgent.register(self.runtime, "tools", lambda: ToolAgent("Tools.", [look]), approvals=True)
         return await start(self.runtime)
 
     async def kills(self, make_runtime: Any, start: Any, until: asyncio.Future[Any]) -> None:
@@ -81,3 +95,18 @@ async def test_who_looks_at_such_a_run_does_not_let_it_be_tried_again(make_runti
         assert [each.entry.kind async for each in handle.events()] == ["asked", "finished"]
         await asyncio.wait_for(asyncio.wait(looks), 10)
         assert deadly.asked == asked <= 5
+
+
+async def test_a_call_that_a_person_agreed_to_and_that_kills_its_workers(make_runtime: Any, start: Any) -> None:
+    deadly = Deadly()
+    first = await deadly.worker(make_runtime, start)
+    async with Publisher(first._url, namespace=first._namespace) as publisher:
+        publisher.register(FunctionExecutionResult)
+        call = FunctionCall(id="1", name="look", arguments="{}")
+        called = asyncio.create_task(publisher.call(call, AgentId("tools", "t")))
+        (pending,) = await eventually(Approvals(publisher).list, 10)
+        await Approvals(publisher).approve(pending.request.id)
+        await deadly.kills(make_runtime, start, called)
+        with pytest.raises(ToolExecutionException, match="died 4 times") as raised:
+            called.result()
+        assert vars(raised.value)["code"] == "outcome_unknown"

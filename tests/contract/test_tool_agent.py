@@ -367,24 +367,6 @@ async def test_a_person_does_not_agree(asking: Any) -> None:
     assert vars(raised.value)["code"] == "denied"
 
 
-async def test_a_decision_that_nobody_waits_for_any_more_is_no_trouble(asking: Any) -> None:
-    token = CancellationToken()
-    waiting = asyncio.create_task(send(asking, call("repeat", text="a"), cancellation_token=token))
-    (pending,) = await eventually(Approvals(asking).list, 10)
-    token.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
-    await Approvals(asking).approve(pending.request.id)
-    await eventually(lambda: _nothing_waits(asking), 10)
-    waiting, id = await asked(asking)
-    await Approvals(asking).approve(id)
-    assert (await waiting).content == "a"
-
-
-async def _nothing_waits(runtime: Any) -> bool:
-    return not await Approvals(runtime).list()
-
-
 async def test_nobody_decides_in_time(runtime: Any, start: Any) -> None:
     def make() -> ToolAgent[None]:
         return ToolAgent("Tools.", [tool(repeat, requires_approval=True)], approvals_expire_after=0.2)

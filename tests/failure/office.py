@@ -10,7 +10,8 @@ from pydantic import BaseModel
 
 from stagebell import DeferredReply, Timers, defer_reply
 from stagebell.messages.tool_calls import ToolCall
-from stagebell.tools.approvals import ApprovalDecision, ApprovalRequest, ask_for_approval, register_desk
+from stagebell.tools.approval_messages import ApprovalDecision, ApprovalRequest
+from stagebell.tools.approvals import ask_for_approval, register_desk
 
 
 class Walk(BaseModel):

@@ -28,7 +28,8 @@ import pytest
 from autogen_core import AgentId, TopicId
 
 from stagebell import Publisher, RedisRuntime
-from stagebell.tools.approvals import DESK, ApprovalDecision, Approvals, desk_of
+from stagebell.tools.approval_messages import ApprovalDecision
+from stagebell.tools.approvals import DESK, Approvals, desk_of
 from tests.failure.agents import (
     ALARMS,
     FILES,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from asyncio import Future
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import uuid4
 
@@ -96,11 +97,15 @@ class DeferredReply(str):
         return core_schema.no_info_after_validator_function(cls, core_schema.str_schema())
 
 
-def defer_reply() -> DeferredReply:
+def defer_reply(*, if_given_up: Any = None) -> DeferredReply:
     """Answer the call that is being handled later; the handler then returns None (declare it as `-> Answer | None`).
 
     The caller goes on waiting. Keep the handle, and answer through it in a later turn of the same agent, or in this
     one. Called twice in one turn it gives the same handle.
+
+    Args:
+        if_given_up: a message that this agent is told when the caller waits no more, since it was cancelled or its
+            deadline is over; from then on nobody knows the handle. Without it, an answer that comes then goes nowhere.
 
     Returns:
         The handle.
@@ -108,6 +113,7 @@ def defer_reply() -> DeferredReply:
     Raises:
         DeferredReplyError: no call is being handled; or the call came while the agent waits for a call of its own, from
             which this one descends, so that no later turn could come before the answer.
+        UnregisteredType, MessageTooLarge: `if_given_up` cannot travel.
     """
     turn = current_turn.get()
     if turn is None or turn.closed or not turn.is_rpc:
@@ -117,7 +123,7 @@ def defer_reply() -> DeferredReply:
             f"{turn.activation.id} waits for a call of its own, and is called back from there: it has no later turn "
             "before this call is answered, so its reply cannot be deferred"
         )
-    id = turn.activation.hosted.later.defer(turn)
+    id = turn.activation.hosted.later.defer(turn, if_given_up)
     return DeferredReply(f"{id}:{turn.activation.id}")
 
 
@@ -136,11 +142,14 @@ class RepliesInMemory:
     def __init__(self, interventions: Interventions) -> None:
         self.interventions = interventions
         self.waiting: dict[str, _Waiting] = {}
+        self.tell: Callable[[Any, AgentId], None] = lambda message, to: None
 
-    def defer(self, turn: Turn) -> str:
+    def defer(self, turn: Turn, if_given_up: Any) -> str:
         """The reply to the call that `turn` handles comes later; returns its id."""
         if turn.later is None:
-            turn.later = _Waiting(self.waiting, turn)
+            turn.later = _Waiting(self, turn)
+        if if_given_up is not None and isinstance(turn.later, _Waiting):
+            turn.later.if_given_up = if_given_up
         return turn.later.id
 
     async def answer(self, turn: Turn, id: str, message: Any, error: BaseException | None) -> None:
@@ -165,20 +174,22 @@ class RepliesInMemory:
         for id, later in list(self.waiting.items()):
             if later.reply is not None:
                 del self.waiting[id]
+                later.answered = True
                 set_error(later.reply, error)
 
 
 class _Waiting:
     """One such call, from `defer_reply` on; see `ports.Later`."""
 
-    __slots__ = ("_outcome", "_receipt", "_waiting", "answered", "id", "reply", "turn")
+    __slots__ = ("_outcome", "_receipt", "_replies", "answered", "id", "if_given_up", "reply", "turn")
 
-    def __init__(self, waiting: dict[str, _Waiting], turn: Turn) -> None:
+    def __init__(self, replies: RepliesInMemory, turn: Turn) -> None:
         self.id = uuid4().hex
+        self.if_given_up: Any = None
         self.turn = turn
         self.answered = False
         self.reply: Future[Any] | None = None
-        self._waiting = waiting
+        self._replies = replies
         self._receipt: Receipt | None = None
         self._outcome: tuple[Any, BaseException | None] = None, None
 
@@ -196,7 +207,16 @@ class _Waiting:
         """The turn is over, and whoever made this call waits on."""
         entry.turn = None  # nothing is left of it that could be cancelled
         self.reply, self._receipt = entry.reply, entry.receipt
-        self._waiting[self.id] = self
+        self._replies.waiting[self.id] = self
+        if self.if_given_up is not None and self.reply is not None:
+            self.reply.add_done_callback(self._look_whether_given_up)
+
+    def _look_whether_given_up(self, reply: Future[Any]) -> None:
+        """The caller has what it waited for, or waits no more."""
+        if not self.answered:
+            self.answered = True
+            self._replies.waiting.pop(self.id, None)
+            self._replies.tell(self.if_given_up, self.turn.activation.id)
 
     async def settle(self, message: Any, error: BaseException | None) -> None:
         """Answer: now, or with the end of the turn when that goes on."""

@@ -95,6 +95,7 @@ class Host:
         self._registry.add_type(SetAside)
         self._telling = Telling(self._catalog, self._dispatcher, self._registry, self._give_word)
         performer.on_set_aside = self._telling.set_aside
+        self._catalog.later.tell = self._telling.of_a_caller
         self._max_call_depth = max_call_depth
         self._inline_calls = 0
 

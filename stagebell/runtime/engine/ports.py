@@ -107,8 +107,10 @@ class Later(Protocol):
 class LaterReplies(Protocol):
     """Replies that come later than the end of the turn that handled the call; see `deferred`."""
 
-    def defer(self, turn: Turn) -> str:
+    def defer(self, turn: Turn, if_given_up: Any) -> str:
         """The reply to the call that `turn` handles comes later; returns the call's id.
+
+        When the caller waits no more, the agent is told `if_given_up`, unless that is None.
 
         Raises:
             DeferredReplyError: this turn can have no such reply.

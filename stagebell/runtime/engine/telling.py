@@ -65,6 +65,11 @@ class Telling:
             entry.reply.add_done_callback(partial(self._answered, message, recipient, sender, expects))
         self._dispatcher.enqueue(activation, entry)
 
+    def of_a_caller(self, message: Any, to: AgentId) -> None:
+        """Tell an agent that a caller waits no more; nothing once the runtime is stopped."""
+        if self._dispatcher.accepting:
+            self.tell(message, to, None, None)
+
     def set_aside(self, entry: Entry, agent: AgentId, error: BaseException) -> None:
         """A message that nobody waits for was not handled: its agent hears of it, if its class wants that."""
         hosted = self._catalog.types.get(agent.type)

@@ -20,7 +20,8 @@ from stagebell.runtime.ops.reading import WIDTH_OF_A_PIPE, server_to_read
 from stagebell.runtime.ops.settings import Settings
 from stagebell.runtime.ops.tables import span, table
 from stagebell.runtime.redis.publisher import Publisher
-from stagebell.tools.approvals import ApprovalDecision, Approvals, PendingApproval
+from stagebell.tools.approval_messages import ApprovalDecision
+from stagebell.tools.approvals import Approvals, PendingApproval
 
 _HEADINGS = "id|agent|tool|arguments|reason|asked|expires"
 _LONGEST = 120

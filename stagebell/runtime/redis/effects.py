@@ -40,10 +40,13 @@ class Mark(NamedTuple):
     agent: str
     sender: str
     reply_to: ReplyTo
+    if_given_up: bytes = b""
 
     def pack(self) -> bytes:
         """As it is stored."""
         described = {"id": self.id, "to": self.agent, "from": self.sender, "reply": spell_reply(self.reply_to)}
+        if self.if_given_up:
+            described["given_up"] = self.if_given_up.decode()
         return json.dumps(described, separators=(",", ":"), ensure_ascii=False).encode()
 
 

@@ -131,7 +131,8 @@ class TurnEnding(ABC):
         """The reply was deferred: what the turn answers after all, or nothing but a mark."""
         if later.answer is not None:
             return later.answer if self._reply_to.mode else b""
-        mark = Mark(self.envelope.id, str(self.agent), self.envelope.sender, self._reply_to)
+        given = self.envelope.id, str(self.agent), self.envelope.sender, self._reply_to
+        mark = Mark(*given, later.if_given_up)
         self.outbox.put(set_mark(self.fence.keys, self.turn_id, mark))
         self._services.deferring[self.turn_id] = get_running_loop().create_future()
         return b""

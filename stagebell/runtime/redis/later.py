@@ -6,7 +6,8 @@ commit of the turn that answers takes the mark away and answers, in one step. So
 
     - a call has a mark if and only if its turn took effect and its answer has not: it is neither lost nor undeliverable
     - two turns that answer one call cannot both commit: the second finds the mark gone, and runs again
-    - whoever gave up waiting has closed the call, and the answer goes nowhere
+    - whoever gave up waiting has closed the call, and the answer goes nowhere; when the agent wants to know, the same
+      step takes the mark away and tells it (`end_call`)
 """
 
 from __future__ import annotations
@@ -29,10 +30,11 @@ if TYPE_CHECKING:
 class DeferredCall:
     """What a turn keeps once its reply was deferred; see `ports.Later`. `answer` is what it answers after all."""
 
-    __slots__ = ("_turn", "answer", "id")
+    __slots__ = ("_turn", "answer", "id", "if_given_up")
 
     def __init__(self, turn: Turn, id: str) -> None:
         self.id = id
+        self.if_given_up = b""
         self.answer: bytes | None = None
         self._turn = turn
 
@@ -50,14 +52,22 @@ class DurableReplies:
     def __init__(self, services: Services) -> None:
         self._services = services
 
-    def defer(self, turn: Turn) -> str:
+    def defer(self, turn: Turn, if_given_up: Any) -> str:
         """The reply to the call that `turn` handles comes later; returns its id, which is that of the turn.
 
         Raises:
             DeferredReplyError: the turn is being committed.
+            UnregisteredType, MessageTooLarge: `if_given_up` cannot travel.
         """
+        own, wire = _open(turn), self._services.wire
+        word = b""
+        if if_given_up is not None:
+            id = f"{own.turn_id}~given_up"
+            word = wire.told(wire.encode(if_given_up), id=id, to=own.agent, sender=None)
         if turn.later is None:
-            turn.later = DeferredCall(turn, _open(turn).turn_id)
+            turn.later = DeferredCall(turn, own.turn_id)
+        if word and isinstance(turn.later, DeferredCall):
+            turn.later.if_given_up = word
         return turn.later.id
 
     async def answer(self, turn: Turn, id: str, message: Any, error: BaseException | None) -> None:

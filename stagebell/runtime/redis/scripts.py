@@ -203,8 +203,8 @@ class Scripts(TurnScripts, TimerScripts):
         fence = ("stream", "", "") if caller is None else ("journal", caller.token, caller.agent)
         return self.run(
             as_is,
-            *("EVALSHA", SHA["end_call"], 8, keys.own, keys.hold, journal),
-            *(callee.inbox, callee.own, callee.ctl, callee.marker(turn_id), keys.ctl),
+            *("EVALSHA", SHA["end_call"], 9, keys.own, keys.hold, journal),
+            *(callee.inbox, callee.own, callee.ctl, callee.marker(turn_id), keys.ctl, callee.later),
             *fence,
             *(k, failure, entry_id, turn_id, why, self.keys.bell_head, callee.tag, turn, wish),
         )

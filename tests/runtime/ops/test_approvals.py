@@ -13,7 +13,8 @@ from autogen_core import AgentId, MessageContext, RoutedAgent, message_handler
 from stagebell import Publisher, RedisRuntime, defer_reply
 from stagebell.messages.tool_calls import ToolCall
 from stagebell.runtime.engine.deferred import DeferredReply
-from stagebell.tools.approvals import ApprovalDecision, ApprovalRequest, Approvals, ask_for_approval, register_desk
+from stagebell.tools.approval_messages import ApprovalDecision, ApprovalRequest
+from stagebell.tools.approvals import Approvals, ask_for_approval, register_desk
 from tests.runtime.ops.commands import Shell
 from tests.support.agents import Answer, Ask
 from tests.support.waiting import eventually
