@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from autogen_core.tool_agent import ToolExecutionException
 from stagebell import Publisher
 from stagebell.agents.messages import Task
 from stagebell.agents.runs import Runs
+from stagebell.errors import RuntimeNotRunning
 from stagebell.messages.conversation import RunResult, RunStatus, TerminationReason
 from stagebell.testing import ScriptedModel, crash
 from stagebell.tools.agent import ToolAgent
@@ -51,11 +53,13 @@ class Deadly:
 
     async def worker(self, make_runtime: Any, start: Any) -> Any:
         self.killed.clear()
-        self.runtime = make_runtime(server_lease=_LEASE)
+        self.runtime = make_runtime(server_lease=_LEASE, server_partitions=1)
         await host_model(self.runtime, self.model)
         look = tool(self.look, effects="none", requires_approval=True)
         await ToolAgent.register(self.runtime, "tools", lambda: ToolAgent("Tools.", [look]), approvals=True)
-        return await start(self.runtime)
+        with suppress(RuntimeNotRunning):  # it may be killed before it has started
+            await start(self.runtime)
+        return self.runtime
 
     async def kills(self, make_runtime: Any, start: Any, until: asyncio.Future[Any]) -> None:
         """Start a new worker whenever one was killed, until this is done."""
