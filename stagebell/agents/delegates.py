@@ -98,6 +98,11 @@ class Delegates:
             self._by_name[each.name] = each
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """What the model calls them."""
+        return (*self._by_name, ASK) if self._ask else tuple(self._by_name)
+
+    @property
     def schemas(self) -> list[ToolSchema]:
         """What the model is shown."""
         shown = [each.schema for each in self._by_name.values()]

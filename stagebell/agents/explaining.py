@@ -234,7 +234,7 @@ def _verdict(result: ToolResult) -> Verdict:
 
 def _standing(entries: Sequence[AnyEntry], run: Run | None, calls: Sequence[CallTold]) -> str:
     rejected = sum(isinstance(entry, Corrected) for entry in entries)
-    said = [f"step {max((entry.step for entry in entries), default=0)}"]
+    said = [f"step {max((entry.step for entry in entries if not isinstance(entry, Finished)), default=0)}"]
     if rejected:
         said.append(f"{rejected} answer{'s' * (rejected > 1)} that did not fit")
     pending = [f"{call.tool} [{call.call_id}]" for call in calls if call.verdict is Verdict.OPEN]

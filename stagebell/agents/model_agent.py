@@ -108,6 +108,7 @@ class ModelAgent(RunAgent, Generic[Deps, Output]):
         executor = _executor(tools, guardrails, on_tool_event)
         delegates = [each for each in tools if isinstance(each, Delegate)]
         others = Delegates(delegates, ask_person=ask_person, taken=executor.tools.names)
+        executor.tools.reserved = others.names
         several = [instructions] if isinstance(instructions, str) or callable(instructions) else instructions
         outputs = Outputs(cast("type[Output]", output_type or str), output_validators, guardrails)
         timeout, streamed = _checked("request_timeout", request_timeout), Stream() if stream else None

@@ -257,7 +257,7 @@ class Executor(Generic[DepsT]):
         if life.unlisted:
             text = f"the tool {life.call.name!r} may be one of a workbench that cannot be used: {life.unlisted}"
             return life.failed(ErrorCode.TRANSIENT, cleaned(text))
-        known = ", ".join(self.tools.names) or "none"
+        known = ", ".join((*self.tools.names, *self.tools.reserved)) or "none"
         return life.failed(ErrorCode.UNKNOWN_TOOL, cleaned(f"there is no tool {life.call.name!r}; there are: {known}"))
 
     def _guard_call(self, life: Life[DepsT]) -> Ended:

@@ -41,11 +41,15 @@ class Toolset(Generic[DepsT]):
         tools: tools and workbenches; a function becomes a tool that declares nothing.
         fresh_for: seconds after which workbenches list their tools again.
 
+    Attributes:
+        reserved: names that the model has for other agents and people, and no tool of a workbench may have.
+
     Raises:
         ToolRefused: two tools have one name, or one of them cannot be a tool.
     """
 
     def __init__(self, tools: Iterable[AnyTool[DepsT]] = (), *, fresh_for: float = _FRESH_FOR) -> None:
+        self.reserved: Sequence[str] = ()
         self._own: dict[str, TypedTool[DepsT]] = {}
         self._tools = self._own  # those of workbenches too, once they were listed
         self._workbenches: list[Workbench] = []
@@ -64,7 +68,7 @@ class Toolset(Generic[DepsT]):
             self._fresh_until = -math.inf
             return
         made = _as_tool(given)
-        _refuse_second(made.name, self._tools)
+        self._refuse_second(made.name, self._tools)
         self._tools[made.name] = self._own[made.name] = made
 
     @property
@@ -117,7 +121,7 @@ class Toolset(Generic[DepsT]):
         tools = dict(self._own)
         for workbench in self._workbenches:
             for schema in await workbench.list_tools():
-                _refuse_second(schema["name"], tools)
+                self._refuse_second(schema["name"], tools)
                 tools[schema["name"]] = WorkbenchTool(workbench, schema)
         self._tools = tools
 
@@ -150,10 +154,9 @@ class Toolset(Generic[DepsT]):
         """
         return [each.schema for each in self if visible is None or visible(each)]
 
-
-def _refuse_second(name: str, tools: Container[str]) -> None:
-    if name in tools:
-        raise ToolRefused(name, "another tool of this name is registered here")
+    def _refuse_second(self, name: str, tools: Container[str]) -> None:
+        if name in tools or name in self.reserved:
+            raise ToolRefused(name, "another tool of this name is registered here")
 
 
 def _as_tool(given: object) -> TypedTool[Any]:
