@@ -13,6 +13,7 @@ from stagebell.agents.messages import TokenChunk
 from stagebell.agents.runs import RunHandle, Runs
 from stagebell.messages.conversation import RunStatus
 from stagebell.testing import ScriptedModel, crash
+from stagebell.tools.guardrails import Allow, Guardrail, Refuse
 from tests.support.loops import host_model, says, wants
 from tests.support.waiting import eventually
 
@@ -121,6 +122,21 @@ async def test_a_reader_that_goes_away_is_no_trouble(runtime: Any, start: Any) -
     assert (await asyncio.wait_for(left.result(), 10)).output == "one two three four"
     assert (await asyncio.wait_for(unread.result(), 10)).output == "one two three four"
     assert text_of(await asyncio.wait_for(read(unread), 10)) == "one two three four"
+
+
+async def test_reading_ends_with_a_run_that_never_began(runtime: Any, start: Any) -> None:
+    """It was refused, or cancelled while it waited in line."""
+    refuses = Guardrail(lambda subject: Refuse("no") if subject.value == "bad" else Allow(), at="input")
+    await host_model(runtime, says("one two"), guardrails=[refuses])
+    await start(runtime)
+    runs = Runs(runtime)
+    assert await asyncio.wait_for(read(await runs.start("assistant", "bad", tokens=True)), 10) == []
+    first = await runs.start("assistant", "go", conversation="c", paused=True, tokens=True)
+    second = await runs.start("assistant", "go", conversation="c", tokens=True)
+    assert await second.cancel() is RunStatus.CANCELLED
+    assert await asyncio.wait_for(read(second), 10) == []
+    await first.resume()
+    assert text_of(await asyncio.wait_for(read(first), 10)) == "one two"
 
 
 async def test_who_did_not_ask_for_them_is_told_how(runtime: Any, start: Any) -> None:
