@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeAlias, cast
@@ -73,7 +73,7 @@ class Acting(Generic[Deps]):
             work: the calls.
             now: the time, in milliseconds since the epoch.
         """
-        share = sum(each.kind in ("run", "handoff") for each in work.calls)
+        share = sum([each.kind in ("run", "handoff") for each in work.calls])
         with self._deadline(run, now):
             if len(work.calls) == 1:
                 outcomes = [await self._outcome(context, run, work.calls[0], share, now)]
@@ -81,7 +81,8 @@ class Acting(Generic[Deps]):
                 async with asyncio.TaskGroup() as group:
                     tasks = [group.create_task(self._outcome(context, run, each, share, now)) for each in work.calls]
                 outcomes = [task.result() for task in tasks]
-        outcomes = _not_too_large(outcomes)
+        if sum(map(_size, outcomes)) > _LARGEST:
+            outcomes = _not_too_large(outcomes)
         fatal = self._fatal(outcomes)
         business: JsonValue = UNCHANGED
         if self.update is not None:
@@ -103,19 +104,18 @@ class Acting(Generic[Deps]):
         error = result.text if result is not None and result.is_error else ""
         return Undone(undo.call.id, now(), error)
 
-    async def _outcome(
+    def _outcome(
         self, context: RunContext[Deps], run: Run, pending: Pending, share: int, now: Callable[[], int]
-    ) -> ToolResult | Waits:
-        call = pending.call
+    ) -> Coroutine[Any, Any, ToolResult | Waits]:
         if pending.refused:
-            return ToolResult.error(call, ErrorCode.DENIED, pending.refused)
+            return _refused(pending)
         match pending.kind:
             case "tool":
-                return await self._run_tool(context, run, pending, now)
+                return self._run_tool(context, run, pending, now)
             case "question":
-                return await self._ask_person(context, run, call)
+                return self._ask_person(context, run, pending.call)
             case _:
-                return await self._start_run(context, run, pending, share)
+                return self._start_run(context, run, pending, share)
 
     async def _run_tool(
         self, context: RunContext[Deps], run: Run, pending: Pending, now: Callable[[], int]
@@ -221,6 +221,10 @@ class Acting(Generic[Deps]):
         return data, ""
 
 
+async def _refused(pending: Pending) -> ToolResult | Waits:
+    return ToolResult.error(pending.call, ErrorCode.DENIED, pending.refused)
+
+
 def _not_too_large(outcomes: Sequence[ToolResult | Waits]) -> list[ToolResult | Waits]:
     """The outcomes of a group; a result for which the conversation has no room gives way to an error that says so."""
     room, kept = _LARGEST, list[ToolResult | Waits]()
@@ -238,10 +242,11 @@ def _not_too_large(outcomes: Sequence[ToolResult | Waits]) -> list[ToolResult | 
 
 def _size(outcome: ToolResult | Waits) -> int:
     """How many characters the model will read; of what is short in any case, 0."""
-    value = outcome.value if isinstance(outcome, ToolResult) else None
-    if isinstance(value, str):
-        return len(value)
-    return len(outcome.text) if isinstance(outcome, ToolResult) and isinstance(value, dict | list) else 0
+    if isinstance(outcome, Waits):
+        return 0
+    if isinstance(outcome.value, str):
+        return len(outcome.value)
+    return len(outcome.text) if isinstance(outcome.value, dict | list) else 0
 
 
 async def tell(runtime: Any, message: BaseModel, to: AgentId, *, expects: type | None = None) -> None:

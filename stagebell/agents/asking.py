@@ -12,7 +12,7 @@ import asyncio
 import inspect
 import math
 from asyncio import CancelledError
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, TypeAlias, cast
 
@@ -24,7 +24,7 @@ from pydantic import BaseModel
 from stagebell.agents.context import Deps, Output, RunContext
 from stagebell.agents.delegates import Delegates
 from stagebell.agents.events import AnswerRejected, Event, ModelDecided, ModelFailed, OutputAccepted
-from stagebell.agents.history import History, Processor, shortened
+from stagebell.agents.history import Block, History, Processor, shortened
 from stagebell.agents.outputs import Outputs, Rejected
 from stagebell.agents.spans import spanned, tracer_of
 from stagebell.agents.stand_ins import Exchange, listened, model_for, tell_listeners
@@ -124,14 +124,16 @@ class Asking(Generic[Deps, Output]):
 
     async def request(self, context: RunContext[Deps]) -> Request:
         """The request of this step, before the hooks: the one place where it is put together."""
-        texts = [text for text in [await _text(each, context) for each in self.instructions] if text]
+        texts = await _texts(self.instructions, context) if self.instructions else []
         tools = self._tools(context)
         json_output = self._json_output(context, with_tools=bool(tools))
         if not self.outputs.is_text and not inspect.isclass(json_output):
             texts.append(_JSON_WANTED + self.outputs.schema())
         system = [SystemMessage(content="\n\n".join(texts))] if texts else []
-        blocks = self.history.blocks(context.conversation)
-        return Request([*system, *await shortened(blocks, self.processors)], tools, json_output)
+        blocks: Sequence[Block] = self.history.blocks(context.conversation)
+        if self.processors:
+            blocks = await shortened(blocks, self.processors)
+        return Request([*system, *(message for block in blocks for message in block)], tools, json_output)
 
     def _tools(self, context: RunContext[Deps]) -> list[ToolSchema]:
         tools = [*self.executor.tools.schemas(), *self.delegates.schemas]
@@ -147,16 +149,20 @@ class Asking(Generic[Deps, Output]):
             return self.outputs.model
         return True if can.get("json_output") else None
 
-    async def _answer(self, request: Request, context: RunContext[Deps]) -> CreateResult:
+    def _answer(self, request: Request, context: RunContext[Deps]) -> Awaitable[CreateResult]:
+        if not self.hooks:
+            return self._send(request, context)
         send: Send = lambda request: self._send(request, context)  # noqa: E731
         for hook in reversed(self.hooks):
             send = _around(hook, context, send)
-        return await send(request)
+        return send(request)
 
-    async def _send(self, request: Request, context: RunContext[Deps]) -> CreateResult:
+    def _send(self, request: Request, context: RunContext[Deps]) -> Awaitable[CreateResult]:
         client = model_for(context.agent.type, self.client)
-        if not listened():
-            return await self._limited(client, request, context)
+        sending = self._told if listened() else self._limited
+        return sending(client, request, context)
+
+    async def _told(self, client: ChatCompletionClient, request: Request, context: RunContext[Deps]) -> CreateResult:
         asked = str(context.agent), context.run_id, request.messages, request.tools
         try:
             answer = await self._limited(client, request, context)
@@ -180,10 +186,9 @@ class Asking(Generic[Deps, Output]):
             work = client.create(request.messages, **given)
         else:
             work = stream.answer(client.create_stream(request.messages, **given), context)
+        work = work if inspect.iscoroutine(work) else _coroutine(work)
         try:
-            limited = run_limited(
-                _coroutine(work), "the model", token=None, stop=Stop(token), seconds=self.request_timeout
-            )
+            limited = run_limited(work, "the model", token=None, stop=Stop(token), seconds=self.request_timeout)
             return cast("CreateResult", await limited)
         except OutOfTime:
             raise TimeoutError(f"no answer within {self.request_timeout:g} seconds") from None
@@ -205,7 +210,7 @@ class Asking(Generic[Deps, Output]):
         if not isinstance(result.content, str):
             calls = _calls(result.content, context.step, used_ids)
             if calls:
-                visible = {each["name"] for each in request.tools}
+                visible = None if self.tools_for_step is None else {each["name"] for each in request.tools}
                 text = writable(result.thought or "")
                 return ModelDecided(self.delegates.decision(calls, text), self._plan(calls, visible), usage, now())
         answer = writable(result.content) if isinstance(result.content, str) else ""
@@ -214,13 +219,13 @@ class Asking(Generic[Deps, Output]):
             return AnswerRejected(answer, writable(checked.error), usage, now(), final=checked.final)
         return OutputAccepted(writable_value(checked), usage, now())
 
-    def _plan(self, calls: Sequence[ToolCall], visible: Collection[str]) -> tuple[Pending, ...]:
-        """The calls in groups; those to tools that the model was not shown are not made."""
+    def _plan(self, calls: Sequence[ToolCall], visible: Collection[str] | None) -> tuple[Pending, ...]:
+        """The calls in groups; those to tools that the model was not shown (None: it was shown all) are not made."""
         plan: list[Pending] = []
         for number, group in enumerate(self.executor.groups(calls)):
             for call in group:
                 pending = self.delegates.pending(call, number, alone=len(calls) == 1)
-                if call.name not in visible and self._known(call.name):
+                if visible is not None and call.name not in visible and self._known(call.name):
                     pending = Pending(call, number, refused=f"tool {call.name} cannot be used in this step")
                 plan.append(pending)
         return tuple(plan)
@@ -244,14 +249,8 @@ def _cost(cost: Cost, usage: RequestUsage) -> float:
     return found
 
 
-def _coroutine(work: Awaitable[CreateResult]) -> Coroutine[Any, Any, CreateResult]:
-    if isinstance(work, Coroutine):
-        return cast("Coroutine[Any, Any, CreateResult]", work)
-
-    async def answer() -> CreateResult:
-        return await work
-
-    return answer()
+async def _coroutine(work: Awaitable[CreateResult]) -> CreateResult:
+    return await work
 
 
 def _around(hook: Hook, context: RunContext[Any], send: Send) -> Send:
@@ -261,21 +260,22 @@ def _around(hook: Hook, context: RunContext[Any], send: Send) -> Send:
     return wrapped
 
 
-async def _text(instructions: Instructions[Any], context: RunContext[Any]) -> str:
-    if isinstance(instructions, str):
-        return instructions
-    made = instructions(context)
-    return await made if inspect.isawaitable(made) else made
+async def _texts(instructions: Sequence[Instructions[Any]], context: RunContext[Any]) -> list[str]:
+    texts: list[str] = []
+    for each in instructions:
+        made = each if isinstance(each, str) else each(context)
+        texts.append(await made if inspect.isawaitable(made) else made)
+    return [text for text in texts if text]
 
 
 def _calls(calls: Sequence[FunctionCall], step: int, used_ids: Collection[str]) -> list[ToolCall]:
     """The calls of an answer, each with an id that the run has not had: some services count from 0 each time."""
-    taken, made = set(used_ids), list[ToolCall]()
+    own, made = set[str](), list[ToolCall]()
     for number, call in enumerate(calls):
         id = writable(call.id) or f"call_{number}"
-        if id in taken:
+        if id in used_ids or id in own:
             id = f"{id}.{step + 1}.{number}"
-        taken.add(id)
+        own.add(id)
         made.append(ToolCall(id=id, name=writable(call.name), arguments=writable_arguments(call.arguments)))
     return made
 

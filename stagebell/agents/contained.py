@@ -53,9 +53,14 @@ def contained(work: Coroutine[Any, Any, Any], token: CancellationToken) -> _Step
         Exception: what it raised; `Uncontrolled` for what is no `Exception`.
         asyncio.CancelledError: the turn was cancelled.
     """
-    steps = _Watched(work)
+    steps = _Watched()
     try:
-        result = yield from _steps(work, steps)
+        try:
+            waiting = steps.resume(work.send, None)
+        except StopIteration as ended:
+            result = ended.value  # it had to wait for nothing
+        else:
+            result = yield from _steps(work, waiting, steps)
     except GeneratorExit:
         if steps.closed:
             raise
@@ -72,9 +77,8 @@ def contained(work: Coroutine[Any, Any, Any], token: CancellationToken) -> _Step
     return result
 
 
-def _steps(work: Coroutine[Any, Any, Any], steps: _Watched) -> _Steps:
+def _steps(work: Coroutine[Any, Any, Any], waiting: Any, steps: _Watched) -> _Steps:
     try:
-        waiting = steps.resume(work.send, None)
         while True:
             try:
                 yield waiting
@@ -93,15 +97,14 @@ def _steps(work: Coroutine[Any, Any, Any], steps: _Watched) -> _Steps:
 class _Watched:
     """The steps of code of a user, and the cancellations of its own task that it asked for in them."""
 
-    __slots__ = ("_before", "_task", "asked", "closed")
+    asked = 0
+    closed = False
 
-    def __init__(self, work: Coroutine[Any, Any, Any]) -> None:
+    def __init__(self) -> None:
         task = asyncio.current_task()
-        assert task is not None, f"{work} runs outside of any task"
+        assert task is not None, "an agent works in a task"
         self._task: Task[Any] = task
         self._before = task.cancelling()
-        self.asked = 0
-        self.closed = False
 
     @property
     def cancelled(self) -> bool:

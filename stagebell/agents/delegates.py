@@ -18,6 +18,7 @@ from autogen_core.tools import ParametersSchema, ToolSchema
 from stagebell.agents.state import CallKind, Pending
 from stagebell.errors import ToolRefused
 from stagebell.messages.tool_calls import AnyDecision, Ask, ErrorCode, HandOff, ToolCall, UseTools
+from stagebell.messages.trusted import trusted
 
 ASK: Final = "ask_person"
 _ALONE: Final = "{name} was called together with other tools: call it alone"
@@ -76,7 +77,7 @@ def handoff(agent_type: str, *, description: str = "", name: str | None = None) 
 
 
 class Delegates:
-    """Those of one agent, by the names of their tools.
+    """Those of one agent, by the names of their tools; `schemas` is what the model is shown.
 
     Args:
         delegates: the agents.
@@ -96,20 +97,15 @@ class Delegates:
                 raise ToolRefused(each.name, "another tool of this name is registered here")
             names.add(each.name)
             self._by_name[each.name] = each
+        self.schemas = [each.schema for each in delegates]
+        if ask_person:
+            told = "Ask a person, when only a person can know or decide. The answer may take long."
+            self.schemas.append(_schema(ASK, told, "question", "the question"))
 
     @property
     def names(self) -> tuple[str, ...]:
         """What the model calls them."""
         return (*self._by_name, ASK) if self._ask else tuple(self._by_name)
-
-    @property
-    def schemas(self) -> list[ToolSchema]:
-        """What the model is shown."""
-        shown = [each.schema for each in self._by_name.values()]
-        if self._ask:
-            told = "Ask a person, when only a person can know or decide. The answer may take long."
-            shown.append(_schema(ASK, told, "question", "the question"))
-        return shown
 
     def find(self, name: str) -> Delegate | None:
         """The agent behind the tool of this name."""
@@ -131,7 +127,7 @@ class Delegates:
                 return HandOff(to=self._by_name[call.name].agent_type, message=said_in(call), call=call)
             if kind == "question":
                 return Ask(question=said_in(call), call=call)
-        return UseTools(calls=tuple(calls), text=text)
+        return trusted(UseTools, calls=tuple(calls), text=text)
 
     def pending(self, call: ToolCall, group: int, *, alone: bool) -> Pending:
         """The plan for a call; one that hands over has to be the only one."""

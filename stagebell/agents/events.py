@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from pydantic import JsonValue
@@ -255,13 +255,13 @@ class Step:
     """The state after an event, and what is to be done: effects at once, then at most one thing that takes time."""
 
     state: LoopState
-    actions: tuple[Action, ...] = field(default=())
+    effects: tuple[Effect, ...] = ()
+    due: Due | None = None
 
     @property
-    def due(self) -> Due | None:
-        """That one thing."""
-        last = self.actions[-1] if self.actions else None
-        return last if isinstance(last, RequestModel | RunCalls | Compensate) else None
+    def actions(self) -> tuple[Action, ...]:
+        """All of them, in order."""
+        return self.effects if self.due is None else (*self.effects, self.due)
 
 
 Answered: TypeAlias = ModelDecided | OutputAccepted | AnswerRejected

@@ -22,8 +22,9 @@ from autogen_core.models import (
     UserMessage,
 )
 
-from stagebell.messages.conversation import AnyEntry, Asked, Decided, Finished, Noted, Returned
+from stagebell.messages.conversation import AnyEntry, Asked, Corrected, Decided, Returned
 from stagebell.messages.tool_calls import Ask, FinalOutput, HandOff, ToolCall, ToolResult, UseTools
+from stagebell.messages.trusted import trusted
 
 Block: TypeAlias = tuple[LLMMessage, ...]
 """Messages that belong together."""
@@ -58,15 +59,14 @@ class History:
     def _add(self, entry: AnyEntry) -> None:
         if isinstance(entry, Returned):
             self._results.append(entry.result)
-            return
-        if isinstance(entry, Noted | Finished):
-            return
-        self._close()
-        if isinstance(entry, Asked):
-            self._blocks.append((UserMessage(content=entry.content, source=entry.source),))
         elif isinstance(entry, Decided):
+            self._close()
             self._add_decision(entry)
-        else:
+        elif isinstance(entry, Asked):
+            self._close()
+            self._blocks.append((UserMessage(content=entry.content, source=entry.source),))
+        elif isinstance(entry, Corrected):
+            self._close()
             said: Block = (AssistantMessage(content=entry.answer, source=MODEL),) if entry.answer else ()
             self._blocks.append((*said, UserMessage(content=correction(entry.error), source="validation")))
 
@@ -89,7 +89,7 @@ class History:
         """The results of a decision are complete: that is a block."""
         if self._results and self._calls is not None:
             results = [_result(each) for each in self._results]
-            self._blocks.append((self._calls, FunctionExecutionResultMessage(content=results)))
+            self._blocks.append((self._calls, trusted(FunctionExecutionResultMessage, content=results)))
             self._calls = None
         self._results = []
 
@@ -99,12 +99,12 @@ def correction(error: str) -> str:
     return f"Your answer could not be used: {error}\nAnswer again."
 
 
-async def shortened(blocks: Sequence[Block], processors: Sequence[Processor]) -> list[LLMMessage]:
-    """The messages that are left when each processor has had its turn."""
+async def shortened(blocks: Sequence[Block], processors: Sequence[Processor]) -> Sequence[Block]:
+    """The blocks that are left when each processor has had its turn."""
     for processor in processors:
         made = processor(blocks)
         blocks = await made if inspect.isawaitable(made) else made
-    return [message for block in blocks for message in block]
+    return blocks
 
 
 def keep_last(blocks: int) -> Processor:
@@ -184,10 +184,14 @@ async def _summary(client: ChatCompletionClient, before: str, messages: Sequence
 
 def _calling(calls: Sequence[ToolCall], text: str = "") -> AssistantMessage:
     content = [FunctionCall(id=call.id, name=call.name, arguments=call.arguments) for call in calls]
-    return AssistantMessage(content=content, thought=text or None, source=MODEL)
+    return trusted(AssistantMessage, content=content, thought=text or None, source=MODEL)
 
 
 def _result(result: ToolResult) -> FunctionExecutionResult:
-    return FunctionExecutionResult(
-        content=result.text, name=result.tool_name, call_id=result.call_id, is_error=result.is_error
+    return trusted(
+        FunctionExecutionResult,
+        content=result.text,
+        name=result.tool_name,
+        call_id=result.call_id,
+        is_error=result.is_error,
     )

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from autogen_core import MessageContext
 
-from stagebell.agents.events import Action, Due, Event, RequestModel
+from stagebell.agents.events import Due, Effect, Event, RequestModel
 from stagebell.agents.limits import Limits
 from stagebell.agents.loop_actor import LoopActor
 from stagebell.agents.moves import Move
@@ -48,6 +48,7 @@ class KeptActor(LoopActor):
     def __init__(self, description: str, limits: Limits, store: RunStore | None = None) -> None:
         super().__init__(description, limits)
         self._store = store
+        self.keeps_moves = store is not None
         self._saved: LoopState | None = None  # None: what the store has is not known
         self._saves = 0
 
@@ -75,7 +76,7 @@ class KeptActor(LoopActor):
             await self._save(self._store, begun=True)
         return await super()._outcome(work, ctx)
 
-    async def _act_on(self, actions: Sequence[Action]) -> None:
+    async def _act_on(self, effects: Sequence[Effect]) -> None:
         if self._store is not None:
             before = self._saved
             try:
@@ -83,7 +84,7 @@ class KeptActor(LoopActor):
             except Exception:
                 self.state = before or self.state  # what was not saved has not happened
                 raise
-        await super()._act_on(actions)
+        await super()._act_on(effects)
 
     def _note_told(self, sequence: int | None) -> None:
         if self._store is None:

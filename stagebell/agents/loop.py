@@ -56,7 +56,7 @@ from stagebell.agents.events import (
 from stagebell.agents.limits import Limits
 from stagebell.agents.moves import Move
 from stagebell.agents.repeats import after_round
-from stagebell.agents.state import LoopState, Run, Undo, Waiting
+from stagebell.agents.state import LoopState, Run, Waiting
 from stagebell.messages.conversation import (
     Corrected,
     Decided,
@@ -68,6 +68,7 @@ from stagebell.messages.conversation import (
     Usage,
 )
 from stagebell.messages.tool_calls import ErrorCode, FinalOutput, ToolCall, ToolResult
+from stagebell.messages.trusted import trusted
 
 FAILED: Final = RunStatus.FAILED
 _HELD: Final = {"go": "resumed", "once": "stepped", "paused": "paused"}
@@ -87,8 +88,7 @@ def next_step(state: LoopState, event: Event, limits: Limits) -> Step:
     if not move.changed:
         return Step(state)
     state = move.state()
-    first = due(state)
-    return Step(state, (*move.actions, first) if first is not None else tuple(move.actions))
+    return Step(state, tuple(move.effects), due(state))
 
 
 def due(state: LoopState) -> Due | None:
@@ -122,9 +122,8 @@ def _decided(move: Move, event: ModelDecided) -> None:
     run = move.asked()
     if run is None:
         return
-    counted = _counted(move, run, event.usage)
-    move.run = counted.but(pending=event.calls, last_tool=event.calls[-1].call.name)
-    move.add(Decided(**move.stamp(), decision=event.decision, usage=event.usage, model=event.model))
+    move.run = _counted(move, run, event.usage, pending=event.calls, last_tool=event.calls[-1].call.name)
+    move.add(trusted(Decided, **move.stamp(), decision=event.decision, usage=event.usage, model=event.model))
     if any(each.kind in ("run", "handoff") for each in event.calls) and run.limits.max_hops < 1:
         path = " → ".join((*run.job.path, *(each.to for each in event.calls if each.to)))
         end(move, FAILED, TerminationReason.HOP_LIMIT, f"the task was handed on too often: {path}")
@@ -146,7 +145,7 @@ def _rejected(move: Move, event: AnswerRejected) -> None:
     run = move.asked()
     if run is None:
         return
-    move.run = _counted(move, run, event.usage).but(rejected=run.rejected + 1)
+    move.run = _counted(move, run, event.usage, rejected=run.rejected + 1)
     entry = Corrected(**move.stamp(), answer=event.answer, error=event.error, usage=event.usage, model=event.model)
     move.add(entry)
     if event.final:
@@ -174,16 +173,17 @@ def _model_failed(move: Move, event: ModelFailed) -> None:
 
 def _handled(move: Move, event: CallsHandled) -> None:
     run = move.open()
-    ready = {each.call.id for each in run.ready()} if run is not None else frozenset[str]()
+    ready = [each.call.id for each in run.ready()] if run is not None else []
     outcomes = [each for each in event.outcomes if each.call_id in ready]
     if run is None or not outcomes:
         return
     move.change_business(event.business)
     waiting = [Waiting(each.call_id, each.kind, each.payload, move.at) for each in outcomes if isinstance(each, Waits)]
-    move.run = run.but(waiting_for=(*run.waiting_for, *waiting), hold=move.hold_after(run))
     for each in waiting:
         move.add(Noted(**move.stamp(), what=f"waits_for_{each.kind}", data={"call_id": each.call_id}))
-    _take_results(move, [each for each in outcomes if isinstance(each, ToolResult)], event.undoable)
+    results = [each for each in outcomes if isinstance(each, ToolResult)]
+    waiting_for = (*run.waiting_for, *waiting)
+    _take_results(move, results, undo=(*run.undo, *event.undoable), waiting_for=waiting_for, hold=move.hold_after(run))
     if event.fatal:
         end(move, FAILED, TerminationReason.FATAL_TOOL_ERROR, event.fatal)
     else:
@@ -291,8 +291,8 @@ def _hold(move: Move, event: HoldAsked) -> None:
 # -- small parts
 
 
-def _counted(move: Move, run: Run, usage: Usage) -> Run:
-    return run.but(step=run.step + 1, retries=0, usage=run.usage + usage, hold=move.hold_after(run))
+def _counted(move: Move, run: Run, usage: Usage, **changes: Any) -> Run:
+    return run.but(step=run.step + 1, retries=0, usage=run.usage + usage, hold=move.hold_after(run), **changes)
 
 
 def _end_when_used_up(move: Move) -> None:
@@ -319,14 +319,13 @@ def _end_when_overdue(move: Move) -> None:
         end(move, FAILED, TerminationReason.TIMEOUT, "the task is unfinished: it was not done by its deadline")
 
 
-def _take_results(move: Move, results: list[ToolResult], undoable: tuple[Undo, ...] = ()) -> None:
+def _take_results(move: Move, results: list[ToolResult], **changes: Any) -> None:
     run = move.run
     assert run is not None
     for result in results:
-        move.add(Returned(**move.stamp(), result=result))
-    have = {result.call_id for result in results}
-    pending = tuple(each for each in run.pending if each.call.id not in have)
-    move.run = run.but(pending=pending, undo=(*run.undo, *undoable))
+        move.add(trusted(Returned, **move.stamp(), result=result))
+    have = [result.call_id for result in results]
+    move.run = run.but(pending=tuple([each for each in run.pending if each.call.id not in have]), **changes)
 
 
 def _after_results(move: Move) -> None:
@@ -336,12 +335,13 @@ def _after_results(move: Move) -> None:
     if run.pending:
         _end_when_overdue(move)
         return
-    rounds, repeated = after_round(run, move.latest_round())
-    move.run = run.but(rounds=rounds)
-    if repeated is not None:
-        end(move, FAILED, TerminationReason.REPEATED_CALL, repeated)
-    else:
-        _end_when_used_up(move)
+    if run.limits.repeated_calls is not None:
+        rounds, repeated = after_round(run, run.limits.repeated_calls, move.latest_round())
+        move.run = run.but(rounds=rounds)
+        if repeated is not None:
+            end(move, FAILED, TerminationReason.REPEATED_CALL, repeated)
+            return
+    _end_when_used_up(move)
 
 
 def _end_early(move: Move, run_id: str, status: RunStatus, reason: TerminationReason, text: str) -> None:

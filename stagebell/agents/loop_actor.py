@@ -20,13 +20,13 @@ from stagebell.agents.acting import tell
 from stagebell.agents.contained import Uncontrolled, contained
 from stagebell.agents.ends import tell_end
 from stagebell.agents.events import (
-    Action,
     Answered,
     Begin,
     CallsHandled,
     CancelBelow,
     Compensate,
     Due,
+    Effect,
     Event,
     Finish,
     ModelFailed,
@@ -74,6 +74,9 @@ class LoopActor(RoutedAgent):
     Raises:
         ValueError: nothing in them bounds a run.
     """
+
+    keeps_moves = False
+    """Whether a kind of agent acts on each move, also on those without an effect."""
 
     def __init__(self, description: str, limits: Limits) -> None:
         super().__init__(description)
@@ -205,13 +208,14 @@ class LoopActor(RoutedAgent):
         step = next_step(self.state, event, self.limits)
         if step.state is not self.state:
             self.state, self._due_in = step.state, (step.state, step.due)
-        await self._act_on(step.actions)
+        if step.effects or self.keeps_moves:
+            await self._act_on(step.effects)
         if self.state.control.readers:
             await self._answer_readers()
 
-    async def _act_on(self, actions: Sequence[Action]) -> None:
-        for action in actions:
-            match action:
+    async def _act_on(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            match effect:
                 case Begin(run) if run.deadline is not None and run.deadline != run.job.deadline:
                     await self._set_timer(run.run_id, run.deadline)
                 case Finish(job, result, timed):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, TypeAlias, cast
+from typing import Generic, TypeAlias, cast
 
 from autogen_core import MessageContext
 from autogen_core.models import ChatCompletionClient
@@ -31,7 +31,7 @@ from stagebell.agents.stores.port import RunStore
 from stagebell.agents.streaming import Stream
 from stagebell.messages.conversation import Decided, Returned
 from stagebell.messages.reasons import explain, shorten
-from stagebell.messages.tool_calls import Ask, ErrorCode, HandOff, UseTools
+from stagebell.messages.tool_calls import AnyDecision, Ask, ErrorCode, HandOff, UseTools
 from stagebell.runtime.engine.deadlines import now_ms
 from stagebell.tools.executor import Executor
 from stagebell.tools.guardrails import Guardrail, Refuse, Rewrite, Subject, judge
@@ -183,8 +183,12 @@ class ModelAgent(RunAgent, Generic[Deps, Output]):
         upto, used = self._used
         entries = self.state.conversation
         for entry in entries[upto:]:
-            if entry.run_id == run.run_id and isinstance(entry, Decided | Returned):
-                used |= _ids(entry)
+            if entry.run_id != run.run_id:
+                continue
+            if isinstance(entry, Decided):
+                used.update(_ids(entry.decision))
+            elif isinstance(entry, Returned):
+                used.add(entry.result.call_id)
         self._used = len(entries), used
         return used
 
@@ -202,10 +206,8 @@ def _executor(
     return Executor(toolset, guardrails=guardrails, ledger=TurnLedger(), sink=sink)
 
 
-def _ids(entry: Decided | Returned) -> set[str]:
-    if isinstance(entry, Returned):
-        return {entry.result.call_id}
-    decision: Any = entry.decision
-    calls = decision.calls if isinstance(decision, UseTools) else ()
+def _ids(decision: AnyDecision) -> list[str]:
+    if isinstance(decision, UseTools):
+        return [each.id for each in decision.calls]
     call = decision.call if isinstance(decision, HandOff | Ask) else None
-    return {each.id for each in (*calls, *([call] if call is not None else []))}
+    return [] if call is None else [call.id]

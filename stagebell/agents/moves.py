@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from stagebell.agents.events import UNCHANGED, Action
+from stagebell.agents.events import UNCHANGED, Effect
 from stagebell.agents.limits import Limits
 from stagebell.agents.state import Control, Hold, Job, LoopState, Run
 from stagebell.messages.conversation import AnyEntry, Decided, Noted, Returned
@@ -32,7 +32,7 @@ class Move:
         self.queue: tuple[Job, ...] = before.control.queue
         self.ended: Run | None = None
         self.business = before.business
-        self.actions: list[Action] = []
+        self.effects: list[Effect] = []
 
     @property
     def changed(self) -> bool:
@@ -40,7 +40,7 @@ class Move:
         control = self._before.control
         return bool(
             self._entries
-            or self.actions
+            or self.effects
             or self.run is not control.active
             or self.queue is not control.queue
             or self.business is not self._before.business
@@ -98,9 +98,9 @@ class Move:
         """Something happened."""
         self._entries.append(entry)
 
-    def act(self, action: Action) -> None:
+    def act(self, effect: Effect) -> None:
         """Something is to be done."""
-        self.actions.append(action)
+        self.effects.append(effect)
 
     def change_business(self, business: JsonValue) -> None:
         """The business section is to be this; that is noted, so that it can be told what it was after each step."""

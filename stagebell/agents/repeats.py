@@ -10,12 +10,9 @@ from stagebell.messages.tool_calls import ToolCall, ToolResult
 
 
 def after_round(
-    run: Run, latest: tuple[Sequence[ToolCall], Sequence[ToolResult]]
+    run: Run, limit: int, latest: tuple[Sequence[ToolCall], Sequence[ToolResult]]
 ) -> tuple[tuple[str, int], str | None]:
-    """The count of equal rounds after the latest one, and why the run ends, if it does."""
-    limit = run.limits.repeated_calls
-    if limit is None:
-        return run.rounds, None
+    """The count of equal rounds after the latest one, and why the run ends, if so many are too many."""
     calls, results = latest
     digest = _digest(calls, results)
     count = run.rounds[1] + 1 if calls and digest == run.rounds[0] else 1

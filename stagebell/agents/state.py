@@ -205,7 +205,7 @@ class Run:
             return ()
         group = self.pending[0].group
         if not self.waiting_for:
-            return tuple(each for each in self.pending if each.group == group)
+            return tuple([each for each in self.pending if each.group == group])
         waiting = {each.call_id for each in self.waiting_for}
         return tuple(each for each in self.pending if each.group == group and each.call.id not in waiting)
 

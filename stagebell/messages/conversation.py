@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from typing_extensions import TypeVar
 
 from stagebell.messages.tool_calls import Decision, ToolResult
+from stagebell.messages.trusted import trusted
 
 _CLOSED: Final = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
@@ -59,7 +60,8 @@ class Usage(BaseModel):
     cost: float = 0.0
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(
+        return trusted(
+            Usage,
             requests=self.requests + other.requests,
             prompt_tokens=self.prompt_tokens + other.prompt_tokens,
             completion_tokens=self.completion_tokens + other.completion_tokens,

@@ -25,12 +25,13 @@ class AutogenTool(TypedTool[object]):
         self.tool = tool
         self.name = tool.name
         self.description = tool.description
-        self.parameters = tool.schema.get("parameters", _NO_PARAMETERS)
+        self._schema = tool.schema  # AutoGen makes it anew each time
+        self.parameters = self._schema.get("parameters", _NO_PARAMETERS)
         self.declares = declares or Declared()
 
     @property
     def schema(self) -> ToolSchema:
-        return self.tool.schema
+        return self._schema
 
     def validate(self, arguments: Mapping[str, Any]) -> dict[str, JsonValue]:
         try:

@@ -61,7 +61,7 @@ class Attempts(Generic[DepsT]):
             context = self._context(life, attempt)
             life.attempts += 1
             try:
-                return life.succeeded(await self._limited(life, context, tool.run(life.given, context)))
+                return life.succeeded(await self._limited(life, context, life.valid.run(context)))
             except Exception as error:
                 ended, may_retry = await self._judge_error(life, error)
             if not may_retry or attempt > tool.declares.retries:
@@ -110,8 +110,10 @@ class Attempts(Generic[DepsT]):
             return (await self._judge_error(life, error))[0]
 
     def _context(self, life: Life[DepsT], attempt: int) -> ToolContext[DepsT]:
-        left = [each for each in (life.found.declares.timeout, remaining()) if each is not None]
-        return life.context(attempt, time.monotonic() + min(left) if left else None)
+        timeout, left = life.found.declares.timeout, remaining()
+        if timeout is not None:
+            left = timeout if left is None else min(timeout, left)
+        return life.context(attempt, None if left is None else time.monotonic() + left)
 
     async def _limited(self, life: Life[DepsT], context: ToolContext[Any], work: Awaitable[Any]) -> JsonValue:
         """The value of the tool at work, as JSON."""

@@ -42,7 +42,7 @@ def parse(life: Life[Any]) -> Ended:
 def validate(life: Life[Any]) -> Ended:
     """The arguments as the tool takes them, defaults filled in."""
     try:
-        life.arguments = life.found.validate(life.given)
+        life.checked = life.found.checked(life.given)
     except InvalidArguments as error:
         return life.failed(ErrorCode.INVALID_ARGUMENTS, text_of(error))
     return None

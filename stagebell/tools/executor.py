@@ -95,8 +95,9 @@ class Executor(Generic[DepsT]):
         self._sink = None if sink is None else harmless(sink)
         self._attempts = Attempts[DepsT](patience)
         self._windows: dict[str, Window] = {}
-        self._first: _Steps[DepsT] = ((Step.PARSE, parse), (Step.FIND, self._find))
-        self._further: _Steps[DepsT] = (
+        self._steps: _Steps[DepsT] = (
+            (Step.PARSE, parse),
+            (Step.FIND, self._find),
             (Step.VALIDATE, validate),
             (Step.GUARDRAIL, self._guard_call),
             (Step.AUTHORISE, authorise),
@@ -108,7 +109,7 @@ class Executor(Generic[DepsT]):
             (Step.RECORD, self._record),
             (Step.GUARD_RESULT, self._guard_result),
         )
-        self._needed: dict[str, _Steps[DepsT]] = {}
+        self._needed: dict[str, tuple[TypedTool[DepsT], _Steps[DepsT]]] = {}
 
     async def run(
         self,
@@ -141,9 +142,7 @@ class Executor(Generic[DepsT]):
         life = Life(call, run_id, deps, Stop(token), decided, seen.get(call.id), unsure)
         if not self.tools.is_ready:
             life.unlisted = await self._prepare()
-        ended = await self._take(self._first, life)
-        if ended is None:
-            ended = await self._take(self._steps_for(life.found), life) or life.result
+        ended = await self._take(self._steps_for(life), life) or life.result
         life.stop.check()
         assert ended is not None
         return self._answered(life, ended)
@@ -231,15 +230,17 @@ class Executor(Generic[DepsT]):
                 return ended
         return None
 
-    def _steps_for(self, tool: TypedTool[DepsT]) -> _Steps[DepsT]:
-        """The further steps of calls of a tool; where nobody is told of them, without those that would do nothing."""
-        if self._sink is not None:
-            return self._further
-        found = self._needed.get(tool.name)
-        if found is None:
+    def _steps_for(self, life: Life[DepsT]) -> _Steps[DepsT]:
+        """The steps of a call; where nobody is told of them, without those that would do nothing."""
+        tool = self.tools.find(life.call.name)
+        if self._sink is not None or tool is None or life.decided is not None or life.earlier is not None:
+            return self._steps
+        known, steps = self._needed.get(tool.name, (None, ()))
+        if known is not tool:
             idle = _idle_steps(tool.declares, guarded=bool(self._guardrails))
-            found = self._needed[tool.name] = tuple(each for each in self._further if each[0] not in idle)
-        return found
+            steps = tuple(each for each in self._steps if each[0] not in idle)
+            self._needed[tool.name] = tool, steps
+        return steps
 
     def _find(self, life: Life[DepsT]) -> Ended | Coroutine[Any, Any, Ended]:
         life.tool = self.tools.find(life.call.name)
@@ -266,7 +267,7 @@ class Executor(Generic[DepsT]):
             return life.failed(ErrorCode.GUARDRAIL, cleaned(f"refused by {verdict.by}: {verdict.reason}"))
         if isinstance(verdict, Rewrite):
             life.given = verdict.value
-            life.arguments = life.found.validate(life.given)
+            life.checked = life.found.checked(life.given)
             life.note = "rewritten", "by a guardrail"
         return None
 
@@ -347,12 +348,14 @@ class Executor(Generic[DepsT]):
 
 
 def _idle_steps(declares: Declared, *, guarded: bool) -> set[Step]:
-    """The steps that do nothing for a tool that declares this."""
+    """The steps that do nothing for a first call of a tool that declares this."""
     needed = {
         Step.GUARDRAIL: guarded,
         Step.GUARD_RESULT: guarded,
         Step.AUTHORISE: declares.authorise is not None,
         Step.RATE_LIMIT: declares.rate_limit is not None,
+        Step.IDEMPOTENCY: False,
+        Step.APPROVE: declares.requires_approval is not False,
         Step.INTENT: declares.strategy is not Strategy.PURE,
         Step.RECORD: declares.strategy is not Strategy.PURE,
     }

@@ -18,11 +18,12 @@ from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 from pydantic import JsonValue
 
 from stagebell.messages.tool_calls import ErrorCode, ToolCall, ToolResult
+from stagebell.messages.trusted import trusted
 from stagebell.runtime.engine.metrics import count_call
 from stagebell.tools.containing import passes
 from stagebell.tools.context import ToolContext
 from stagebell.tools.running import Stop
-from stagebell.tools.tool import TypedTool
+from stagebell.tools.tool import Checked, TypedTool
 
 logger = logging.getLogger("stagebell")
 
@@ -121,8 +122,8 @@ Ended: TypeAlias = ToolResult | NeedsApproval | None
 class Life(Generic[DepsT]):
     """What is known of a call on its way.
 
-    `given` are the arguments that the tool will read, `arguments` the same as hooks and people see them: as JSON data,
-    with defaults filled in and secrets hidden.
+    `given` are the arguments that the tool will read, `checked` the same found valid, and `arguments` the same as hooks
+    and people see them: as JSON data, with defaults filled in and secrets hidden.
     """
 
     call: ToolCall
@@ -134,7 +135,7 @@ class Life(Generic[DepsT]):
     unsure: bool = False
     unlisted: str = ""  # why the tools of a workbench are not known
     given: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    arguments: dict[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+    checked: Checked[DepsT] | None = None
     tool: TypedTool[DepsT] | None = None
     result: ToolResult | None = None
     note: tuple[Literal["rewritten", "retried", "repeated"], str] | None = None
@@ -146,6 +147,17 @@ class Life(Generic[DepsT]):
         """The tool, after the step that finds it."""
         assert self.tool is not None
         return self.tool
+
+    @property
+    def valid(self) -> Checked[DepsT]:
+        """The arguments, after the step that validates them."""
+        assert self.checked is not None
+        return self.checked
+
+    @property
+    def arguments(self) -> dict[str, JsonValue]:
+        """The arguments as JSON data, after the step that validates them."""
+        return self.valid.data
 
     @property
     def key(self) -> str:
@@ -160,9 +172,10 @@ class Life(Generic[DepsT]):
         """The result of a call that has no value."""
         return ToolResult.error(self.call, code, text, self.attempts)
 
-    def succeeded(self, value: Any) -> ToolResult:
+    def succeeded(self, value: JsonValue) -> ToolResult:
         """The result of a call that has one."""
-        return ToolResult(call_id=self.call.id, tool_name=self.call.name, value=value, attempts=self.attempts)
+        call = self.call
+        return trusted(ToolResult, call_id=call.id, tool_name=call.name, value=value, attempts=self.attempts)
 
 
 def count(life: Life[Any], ended: ToolResult | NeedsApproval) -> None:

@@ -124,9 +124,13 @@ async def run_limited(
         asyncio.CancelledError: it was stopped, or the caller was cancelled.
         BaseException: what it raised.
     """
-    watch = _Watch(stop, seconds)
+    watch, context = _Watch(stop, seconds), copy_context()
     try:
-        return await _drive(work, watch, name, token)
+        try:
+            waiting = watch.step(work.send, None, context)
+        except StopIteration as ended:
+            return ended.value  # it had to wait for nothing
+        return await _drive(work, waiting, watch, name, token, context)
     except CancelledError:
         if token is not None:
             token.cancel()
@@ -144,19 +148,18 @@ async def run_limited(
 class _Watch:
     """Cancels the task in which work waits when nobody wants it any more, or its time is over."""
 
-    __slots__ = ("_alarm", "_before", "_current", "_outside", "_stop", "_task", "fired", "own", "seconds", "taken")
+    _task: Task[Any] | None = None
+    _alarm: TimerHandle | None = None
+    _before = 0
+    fired = False
+    own = 0  # so many cancellations were asked for by the work itself
+    taken = False  # the cancellation was this one's, and nobody else's
 
     def __init__(self, stop: Stop, seconds: float | None) -> None:
         self._stop = stop
         self.seconds = seconds
-        self._task: Task[Any] | None = None
-        self._alarm: TimerHandle | None = None
-        self._before = 0
-        self.fired = False
-        self.own = 0  # so many cancellations were asked for by the work itself
         self._current = asyncio.current_task()
         self._outside = self._current.cancelling() if self._current is not None else 0
-        self.taken = False  # the cancellation was this one's, and nobody else's
 
     def arm(self) -> None:
         """The work has to wait."""
@@ -213,11 +216,11 @@ class _Watch:
 
 
 @coroutine
-def _drive(work: _Work, watch: _Watch, name: str, token: CancellationToken | None) -> _Steps:
-    """Run the work in the current task, in a context of its own."""
-    context = copy_context()
+def _drive(
+    work: _Work, waiting: Any, watch: _Watch, name: str, token: CancellationToken | None, context: Context
+) -> _Steps:
+    """Let work that waits go on in the current task, in its context."""
     try:
-        waiting = watch.step(work.send, None, context)
         watch.arm()
         while True:
             try:

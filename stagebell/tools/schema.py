@@ -65,7 +65,7 @@ class Signature:
         Raises:
             InvalidArguments: they are not what the function takes.
         """
-        return cast("dict[str, JsonValue]", self._read(arguments).model_dump(mode="json", by_alias=True))
+        return self.as_data(self.read(arguments))
 
     def values(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments as the function wants them, by name.
@@ -73,8 +73,7 @@ class Signature:
         Raises:
             InvalidArguments: they are not what the function takes.
         """
-        model = self._read(arguments)
-        return {name: getattr(model, field) for name, field in self._names.items()}
+        return self.as_values(self.read(arguments))
 
     def named(self, positional: Sequence[Any]) -> dict[str, Any]:
         """Arguments given by position, by their names. Raises InvalidArguments when there are too many."""
@@ -82,7 +81,16 @@ class Signature:
             raise InvalidArguments(f"there are {len(self._names)} arguments to give, got {len(positional)}")
         return dict(zip(self._names, positional, strict=False))
 
-    def _read(self, arguments: Mapping[str, Any]) -> BaseModel:
+    def as_data(self, read: BaseModel) -> dict[str, JsonValue]:
+        """Arguments that were read, as `validate` gives them."""
+        return cast("dict[str, JsonValue]", read.model_dump(mode="json", by_alias=True))
+
+    def as_values(self, read: BaseModel) -> dict[str, Any]:
+        """Arguments that were read, as `values` gives them."""
+        return {name: getattr(read, field) for name, field in self._names.items()}
+
+    def read(self, arguments: Mapping[str, Any]) -> BaseModel:
+        """The arguments in a model of them. Raises InvalidArguments when they are not what the function takes."""
         try:
             return self.model.model_validate(dict(arguments))
         except ValidationError as error:

@@ -24,12 +24,10 @@ def tracer_here() -> Tracer | None:
     return pick_tracer(None) if tracer is _NO_RUNTIME else tracer
 
 
-async def traced(work: Awaitable[Any], name: str, description: str, call_id: str) -> Any:
-    """Await a tool, within a span when spans are kept."""
+def traced(work: Awaitable[Any], name: str, description: str, call_id: str) -> Awaitable[Any]:
+    """A tool at work, within a span when spans are kept."""
     tracer = tracer_here()
-    if tracer is None:
-        return await work
-    return await _within_span(tracer, work, name, description, call_id)
+    return work if tracer is None else _within_span(tracer, work, name, description, call_id)
 
 
 async def traced_unless_it_does(work: Awaitable[Any], name: str, description: str, call_id: str) -> Any:

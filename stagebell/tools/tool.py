@@ -13,11 +13,11 @@ from __future__ import annotations
 import inspect
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any, Concatenate, Final, Generic, ParamSpec, TypedDict, TypeVar, Unpack, cast, overload
 
 from autogen_core.tools import ParametersSchema, ToolSchema
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue
 
 from stagebell.errors import InvalidArguments, ToolRefused
 from stagebell.tools.autogen_face import AutogenFace
@@ -65,6 +65,10 @@ class TypedTool(ABC, Generic[DepsT_contra]):
             InvalidArguments: they are not what the tool takes.
         """
 
+    def checked(self, arguments: Mapping[str, Any]) -> Checked[DepsT_contra]:
+        """The arguments, found valid, for a call that may follow. Raises InvalidArguments as `validate` does."""
+        return Checked(self, arguments, self.validate(arguments))
+
     @abstractmethod
     async def run(self, arguments: Mapping[str, Any], context: ToolContext[DepsT_contra]) -> JsonValue:
         """Validate the arguments and run the tool, with nothing around it: no ledger, no time limit, no approval.
@@ -74,6 +78,37 @@ class TypedTool(ABC, Generic[DepsT_contra]):
             NotJson: what the tool returned cannot be written as JSON.
             Exception: whatever the tool raised.
         """
+
+
+class Checked(Generic[DepsT_contra]):
+    """Arguments that a tool has found valid.
+
+    Args:
+        tool: which tool.
+        given: the arguments as they were given.
+        data: the same as JSON data, with defaults filled in.
+    """
+
+    def __init__(
+        self, tool: TypedTool[DepsT_contra], given: Mapping[str, Any], data: dict[str, JsonValue] | None = None
+    ) -> None:
+        self._tool = tool
+        self._given = given
+        self._data = data
+
+    @property
+    def data(self) -> dict[str, JsonValue]:
+        """The arguments as JSON data, with defaults filled in."""
+        if self._data is None:
+            self._data = self._written()
+        return self._data
+
+    def _written(self) -> dict[str, JsonValue]:
+        return self._tool.validate(self._given)
+
+    def run(self, context: ToolContext[DepsT_contra]) -> Coroutine[Any, Any, JsonValue]:
+        """Run the tool with them; raises what `TypedTool.run` does."""
+        return self._tool.run(self._given, context)
 
 
 class CallableTool(TypedTool[DepsT_contra], AutogenFace, Generic[DepsT_contra]):
@@ -96,16 +131,23 @@ class CallableTool(TypedTool[DepsT_contra], AutogenFace, Generic[DepsT_contra]):
         return self.signature.validate(arguments)
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext[DepsT_contra]) -> JsonValue:
-        values = self.signature.values(arguments)
-        work = self._work((context,) if self.signature.takes_context else (), values)
+        return await self.run_read(self.signature.read(arguments), arguments, context)
+
+    def checked(self, arguments: Mapping[str, Any]) -> Checked[DepsT_contra]:
+        return _Read(self, arguments, self.signature.read(arguments))
+
+    async def run_read(
+        self, read: BaseModel, arguments: Mapping[str, Any], context: ToolContext[DepsT_contra]
+    ) -> JsonValue:
+        """As `run`, with arguments that the signature has read."""
+        first, values = (context,) if self.signature.takes_context else (), self.signature.as_values(read)
+        work = self.function(*first, **values) if self._is_async else self._in_thread(first, values)
         result = await traced(work, self.name, self.description, context.call_id)
         value = as_json(result, f"the result of tool {self.name!r}")
         tell_call(self.name, lambda: self.validate(arguments), value)
         return value
 
-    async def _work(self, first: tuple[Any, ...], values: Mapping[str, Any]) -> Any:
-        if self._is_async:
-            return await self.function(*first, **values)
+    async def _in_thread(self, first: tuple[Any, ...], values: Mapping[str, Any]) -> Any:
         result = await in_thread(self.function, *first, **values)  # it may block
         return await result if inspect.isawaitable(result) else result
 
@@ -119,6 +161,24 @@ class CallableTool(TypedTool[DepsT_contra], AutogenFace, Generic[DepsT_contra]):
         if twice := by_name.keys() & kwargs.keys():
             raise InvalidArguments(f"tool {self.name!r} got {', '.join(sorted(twice))} twice")
         return self.function(*first, **self.signature.values({**by_name, **kwargs}))
+
+
+class _Read(Checked[DepsT_contra], Generic[DepsT_contra]):
+    """Arguments that were read; the first run uses what was read, a further one reads anew: a tool may change them."""
+
+    def __init__(self, tool: CallableTool[DepsT_contra], given: Mapping[str, Any], read: BaseModel) -> None:
+        super().__init__(tool, given)
+        self._callable = tool
+        self._read: BaseModel | None = read
+
+    def _written(self) -> dict[str, JsonValue]:
+        return super()._written() if self._read is None else self._callable.signature.as_data(self._read)
+
+    def run(self, context: ToolContext[DepsT_contra]) -> Coroutine[Any, Any, JsonValue]:
+        read, self._read = self._read, None
+        if read is None:
+            return super().run(context)
+        return self._callable.run_read(read, self._given, context)
 
 
 class PlainTool(CallableTool[object], Generic[P, R_co]):
