@@ -210,7 +210,7 @@ class Asking(Generic[Deps, Output]):
         if not isinstance(result.content, str):
             calls = _calls(result.content, context.step, used_ids)
             if calls:
-                visible = None if self.tools_for_step is None else {each["name"] for each in request.tools}
+                visible = {each["name"] for each in request.tools}
                 text = writable(result.thought or "")
                 return ModelDecided(self.delegates.decision(calls, text), self._plan(calls, visible), usage, now())
         answer = writable(result.content) if isinstance(result.content, str) else ""
@@ -219,13 +219,13 @@ class Asking(Generic[Deps, Output]):
             return AnswerRejected(answer, writable(checked.error), usage, now(), final=checked.final)
         return OutputAccepted(writable_value(checked), usage, now())
 
-    def _plan(self, calls: Sequence[ToolCall], visible: Collection[str] | None) -> tuple[Pending, ...]:
-        """The calls in groups; those to tools that the model was not shown (None: it was shown all) are not made."""
+    def _plan(self, calls: Sequence[ToolCall], visible: Collection[str]) -> tuple[Pending, ...]:
+        """The calls in groups; those to tools that the model was not shown are not made."""
         plan: list[Pending] = []
         for number, group in enumerate(self.executor.groups(calls)):
             for call in group:
                 pending = self.delegates.pending(call, number, alone=len(calls) == 1)
-                if visible is not None and call.name not in visible and self._known(call.name):
+                if call.name not in visible and self._known(call.name):
                     pending = Pending(call, number, refused=f"tool {call.name} cannot be used in this step")
                 plan.append(pending)
         return tuple(plan)
