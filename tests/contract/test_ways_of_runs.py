@@ -17,7 +17,7 @@ from stagebell.agents.context import RunContext, current_run
 from stagebell.agents.limits import Limits
 from stagebell.agents.runs import Runs
 from stagebell.errors import UnknownRun
-from stagebell.messages.conversation import AnyEntry, RunStatus, TerminationReason
+from stagebell.messages.conversation import AnyEntry, RunStatus
 from stagebell.messages.tool_calls import ErrorCode
 from stagebell.testing import ScriptedModel
 from stagebell.tools.context import ToolContext
@@ -245,19 +245,12 @@ async def test_tools_see_the_time_that_their_run_has_left(runtime: Any, start: A
         remaining = context.remaining()
         assert remaining is not None
         left.append(remaining)
-        await asyncio.sleep(0.25)
+        await asyncio.sleep(0.1)
 
-    await host_model(
-        runtime,
-        ScriptedModel(lambda *given: [wants("work")]),
-        tools=[work],
-        limits=Limits(timeout=0.6, repeated_calls=None),
-    )
+    await host_model(runtime, says(wants("work"), wants("work"), "done"), tools=[work], limits=Limits(timeout=30))
     await start(runtime)
-    result = await run(runtime)
-    assert (result.status, result.reason) == ("failed", TerminationReason.TIMEOUT)
-    assert 0.6 >= left[0] > left[1] + 0.2
-    assert len(left) <= 3
+    assert (await run(runtime)).output == "done"
+    assert 30 >= left[0] > left[1] + 0.09
 
 
 async def test_a_blocking_tool_sees_its_run_in_its_thread(runtime: Any, start: Any) -> None:
