@@ -70,10 +70,11 @@ def _letter(found: Found, fields: dict[bytes, bytes]) -> None:
 
 
 def waiting(partitions: int) -> list[tuple[str, str]]:
-    """Commands that answer 0 at rest: how long inboxes and lists of ends are, and how many timers there are."""
+    """Commands that answer 0 at rest: how long inboxes and lists of ends are, how many timers and replies to come."""
     heads = [f"sb:{{{NAMESPACE}:{type}:{p}}}:" for type in TYPES for p in range(partitions)]
     events = f"sb:{{{NAMESPACE}}}:events"
     lengths = [("XLEN", f"{head}{stream}") for head in heads for stream in ("in", "ctl")] + [("XLEN", events)]
+    lengths += [("HLEN", f"{head}later") for head in heads]
     return lengths + [("ZCARD", f"{head}due") for head in [*heads, f"{events}:"]]
 
 

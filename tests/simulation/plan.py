@@ -66,5 +66,8 @@ def make_plan(chance: random.Random, *, limits: bool) -> Plan:
         room=pick([10_000, 10_000, 2, 1]),
     )
     timers, limited = chance.random() < 0.4, chance.random() < 0.4
-    plan.roots = make_roots(chance, news=plan.news, timers=timers, limits=limits and limited, lossy=rollback)
+    limits = limits and limited
+    # Not both in all: so seeds that failed once keep their programs.
+    puts_off = not limits or (plan.partitions > 1 and plan.weather.stalled_for == 1.0)
+    plan.roots = make_roots(chance, news=plan.news, timers=timers, limits=limits, puts_off=puts_off, lossy=rollback)
     return plan

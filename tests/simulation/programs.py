@@ -28,7 +28,9 @@ class Root(NamedTuple):
     how: str  # call, publish, event or timer; cancel and deadline: a call that may end before its time
 
 
-def make_roots(chance: random.Random, *, news: bool, timers: bool, limits: bool, lossy: bool) -> list[Root]:
+def make_roots(
+    chance: random.Random, *, news: bool, timers: bool, limits: bool, puts_off: bool, lossy: bool
+) -> list[Root]:
     """The messages of one schedule.
 
     Args:
@@ -36,6 +38,7 @@ def make_roots(chance: random.Random, *, news: bool, timers: bool, limits: bool,
         news: those in the second half may publish news.
         timers: turns may set some, and the client, unless the server loses its writes.
         limits: calls may be given up, and have deadlines.
+        puts_off: replies may come later.
         lossy: the server will lose writes.
     """
     roots: list[Root] = []
@@ -44,7 +47,7 @@ def make_roots(chance: random.Random, *, news: bool, timers: bool, limits: bool,
     ways += ["cancel", "deadline"] * limits
     for number in range(count):
         agent = chance.choice(AGENTS)
-        writer = _Writer(chance, news and number >= count // 2, timers, limits)
+        writer = _Writer(chance, news and number >= count // 2, timers, limits, puts_off)
         how = chance.choice(ways)
         program = writer.program(3, [agent], AGENTS, [agent])
         roots.append(
@@ -54,11 +57,12 @@ def make_roots(chance: random.Random, *, news: bool, timers: bool, limits: bool,
 
 
 class _Writer:
-    def __init__(self, chance: random.Random, news: bool, timers: bool, limits: bool) -> None:
+    def __init__(self, chance: random.Random, news: bool, timers: bool, limits: bool, puts_off: bool) -> None:
         self._chance = chance
         self._news = news
         self._timers = timers
         self._limits = limits
+        self._puts_off = puts_off
 
     def program(self, depth: int, base: list[str], later: list[str], back: list[str]) -> list[Op]:
         """For a turn that is reached through `base`: `later` may be called, `back` may be called back."""
@@ -137,12 +141,9 @@ class _Writer:
         return [["call", agent, self._perhaps_deferred(work, base, agent)]]
 
     def _perhaps_deferred(self, work: list[Op], base: list[str], agent: str) -> list[Op]:
-        """Let the reply come later, by way of an agent that cannot be waiting for it.
-
-        Not where calls are given up or have deadlines: what nobody answers then leaves its mark.
-        """
+        """Let the reply come later, by way of an agent that cannot be waiting for it."""
         helpers = [helper for helper in AGENTS if AGENTS.index(helper) > max(map(AGENTS.index, [*base, agent]))]
-        if self._limits or agent in base or fails(work) or not helpers or self._chance.random() < 0.7:
+        if not self._puts_off or agent in base or fails(work) or not helpers or self._chance.random() < 0.7:
             return work
         return [*work, ["defer", self._chance.choice(helpers)]]
 

@@ -34,19 +34,26 @@ class Effect(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """What the callee's partition keeps of a call whose reply comes later."""
+    """What the callee's partition keeps of a call whose reply comes later.
+
+    `if_given_up` is what the callee is told when nobody waits any more, `deadline` that of the call.
+    """
 
     id: str
     agent: str
     sender: str
     reply_to: ReplyTo
     if_given_up: bytes = b""
+    deadline: int | None = None
 
     def pack(self) -> bytes:
         """As it is stored."""
-        described = {"id": self.id, "to": self.agent, "from": self.sender, "reply": spell_reply(self.reply_to)}
+        described: dict[str, str | int] = {"id": self.id, "to": self.agent, "from": self.sender}
+        described["reply"] = spell_reply(self.reply_to)
         if self.if_given_up:
             described["given_up"] = self.if_given_up.decode()
+        if self.deadline is not None:
+            described["deadline"] = self.deadline
         return json.dumps(described, separators=(",", ":"), ensure_ascii=False).encode()
 
 
@@ -60,9 +67,12 @@ def read_mark(raw: bytes) -> Mark | None:
         return None
     described = cast("dict[str, Any]", found)
     id, agent, sender, reply = (described.get(name) for name in ("id", "to", "from", "reply"))
+    deadline = described.get("deadline")
     if not (isinstance(id, str) and isinstance(agent, str) and isinstance(sender, str) and isinstance(reply, str)):
         return None
-    return Mark(id, agent, sender, parse_reply(reply))
+    word = described.get("given_up")
+    told = word.encode() if isinstance(word, str) else b""
+    return Mark(id, agent, sender, parse_reply(reply), told, deadline if type(deadline) is int else None)
 
 
 def set_mark(keys: LeasedKeys, turn_id: str, mark: Mark) -> Effect:

@@ -19,7 +19,7 @@ from stagebell.messages.failure import reason_text
 from stagebell.runtime.engine.clock import Alarm
 from stagebell.runtime.engine.turn import Turn
 from stagebell.runtime.redis.calls import TurnCalls
-from stagebell.runtime.redis.effects import Effect, Mark, set_mark
+from stagebell.runtime.redis.effects import Effect, Mark
 from stagebell.runtime.redis.later import DeferredCall
 from stagebell.runtime.redis.outbox import Outbox
 from stagebell.runtime.redis.partition import Partition
@@ -131,9 +131,10 @@ class TurnEnding(ABC):
         """The reply was deferred: what the turn answers after all, or nothing but a mark."""
         if later.answer is not None:
             return later.answer if self._reply_to.mode else b""
-        given = self.envelope.id, str(self.agent), self.envelope.sender, self._reply_to
-        mark = Mark(*given, later.if_given_up)
-        self.outbox.put(set_mark(self.fence.keys, self.turn_id, mark))
+        call = self.envelope
+        given = call.id, str(self.agent), call.sender, self._reply_to
+        mark = Mark(*given, later.if_given_up, call.deadline)
+        self.outbox.put(self._services.marks.set(self.fence.keys, self.turn_id, mark))
         self._services.deferring[self.turn_id] = get_running_loop().create_future()
         return b""
 

@@ -8,6 +8,8 @@ commit of the turn that answers takes the mark away and answers, in one step. So
     - two turns that answer one call cannot both commit: the second finds the mark gone, and runs again
     - whoever gave up waiting has closed the call, and the answer goes nowhere; when the agent wants to know, the same
       step takes the mark away and tells it (`end_call`)
+    - the mark of another call with a deadline goes soon after that (`expiring`); the handle says when, so that an answer
+      that comes too late finds out why there is none
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from stagebell.errors import AlreadyAnswered, DeferredReplyError
 from stagebell.runtime.engine.deferred import refuse_result
 from stagebell.runtime.engine.turn import Entry, Turn
 from stagebell.runtime.redis.effects import Mark, give_reply, read_mark, take_mark
+from stagebell.runtime.redis.expiring import KEPT_MS
 
 if TYPE_CHECKING:
     from stagebell.runtime.redis.services import Services
@@ -65,7 +68,9 @@ class DurableReplies:
             id = f"{own.turn_id}~given_up"
             word = wire.told(wire.encode(if_given_up), id=id, to=own.agent, sender=None)
         if turn.later is None:
-            turn.later = DeferredCall(turn, own.turn_id)
+            own = _open(turn)
+            limit = "" if own.envelope.deadline is None else f".{own.envelope.deadline}"
+            turn.later = DeferredCall(turn, own.turn_id + limit)
         if word and isinstance(turn.later, DeferredCall):
             turn.later.if_given_up = word
         return turn.later.id
@@ -79,24 +84,30 @@ class DurableReplies:
                 raise AlreadyAnswered(own.agent, id)
             later.answer = await self._encode(own.agent, own.envelope.id, own.envelope.sender, message, error)
             return
-        stored, mark = await self._find(own, id)
+        turn_id, _, deadline = id.partition(".")
+        found = await self._find(own, turn_id)
+        if found is None:
+            if deadline.isdecimal() and int(deadline) + KEPT_MS <= self._services.clock.now_ms():
+                return  # its caller has given up, and nobody knows whether it was answered after that
+            raise AlreadyAnswered(own.agent, id)
+        stored, mark = found
         payload = await self._encode(own.agent, mark.id, mark.sender, message, error)
         _open(turn)
         if _answered_in(turn, id):
             raise AlreadyAnswered(own.agent, id)
         own.outbox.answered.add(id)
-        own.outbox.put(take_mark(own.fence.keys, id, stored), *give_reply(mark.reply_to, payload))
+        own.outbox.put(take_mark(own.fence.keys, turn_id, stored), *give_reply(mark.reply_to, payload))
 
-    async def _find(self, own: DurableTurn, id: str) -> tuple[bytes, Mark]:
-        deferring = self._services.deferring.get(id)
+    async def _find(self, own: DurableTurn, turn_id: str) -> tuple[bytes, Mark] | None:
+        deferring = self._services.deferring.get(turn_id)
         if deferring is not None:  # its turn has ended, and its commit is on the way
             await asyncio.wait([deferring])
-        stored = await self._services.link.submit(lambda scripts: scripts.mark(own.fence.keys, id))
+        stored = await self._services.link.submit(lambda scripts: scripts.mark(own.fence.keys, turn_id))
         if own.abandoned:
             raise asyncio.CancelledError(f"the turn of {own.agent} is not ours any more")
         mark = read_mark(stored) if stored is not None else None
         if stored is None or mark is None or mark.agent != str(own.agent):
-            raise AlreadyAnswered(own.agent, id)
+            return None
         return stored, mark
 
     async def _encode(self, agent: AgentId, id: str, sender: str, message: Any, error: BaseException | None) -> bytes:

@@ -23,6 +23,7 @@ from stagebell.runtime.redis.client import Client
 from stagebell.runtime.redis.commit_order import CommitOrder
 from stagebell.runtime.redis.due_timers import DueTimers
 from stagebell.runtime.redis.ears import Stream
+from stagebell.runtime.redis.expiring import ExpiringMarks
 from stagebell.runtime.redis.fanout import EventsPartition
 from stagebell.runtime.redis.held_here import AskedHold
 from stagebell.runtime.redis.holding import Held
@@ -81,6 +82,7 @@ class Node:
             clock=clock,
         )
         self.services.passivation = Passivation(self.services)
+        self.services.marks = ExpiringMarks(self.client.link, clock)
         self.bound = BoundTypes(self.services, namespace, self.client.membership)
         self.inquiries = Inquiries(self.services)
         self._url = url

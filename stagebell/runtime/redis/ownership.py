@@ -213,6 +213,8 @@ class Ownership:
         if partition.careful:
             partition.attempts = await self._services.link.submit(lambda scripts: scripts.attempts(keys))
         if isinstance(partition, Partition):
+            self._services.marks.look(keys)
+            partition.on_start_over = lambda: self._services.marks.look(keys)
             await partition.ends.take_over()
         self._services.partitions[keys.tag] = partition
         if isinstance(partition, Partition):

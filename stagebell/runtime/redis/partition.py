@@ -101,6 +101,7 @@ class Partition:
         self.held: set[str] = set()
         self.open_turns: dict[str, tuple[str, str]] = {}  # after a release, by entry id: agent and turn id
         self.on_hold_over: Callable[[str], None] = lambda agent: None
+        self.on_start_over: Callable[[], None] = lambda: None
         self._link = link
         self._accept = accept
         self._leave = leave
@@ -352,6 +353,7 @@ class Partition:
         self._told = max(self._told, self.last)
         self.last, self._more = (0, 0), True
         self.ends.start_over()
+        self.on_start_over()
         self._ahead.start_over(were_open)
         self._read_on()
 

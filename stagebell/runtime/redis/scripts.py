@@ -147,6 +147,14 @@ class Scripts(TurnScripts, TimerScripts):
         """What is kept of a call whose reply comes later; None when it is answered, or was never put off."""
         return self.run(as_is, "HGET", keys.later, turn_id)
 
+    def marks(self, keys: LeasedKeys) -> asyncio.Future[dict[str, bytes]]:
+        """All marks of a partition, by turn id."""
+        return self.run(results.read_fields, "HGETALL", keys.later)
+
+    def drop_mark(self, keys: LeasedKeys, turn_id: str) -> asyncio.Future[int]:
+        """Nobody waits for this reply any more."""
+        return self.run(as_is, "HDEL", keys.later, turn_id)
+
     def registry(self) -> asyncio.Future[list[bytes]]:
         """All fields of the registry, names and values in turn."""
         return self.run(as_is, "HGETALL", self.keys.reg)

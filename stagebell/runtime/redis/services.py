@@ -27,6 +27,7 @@ from stagebell.runtime.redis.transport import Transport
 from stagebell.runtime.redis.wire import Wire
 
 if TYPE_CHECKING:
+    from stagebell.runtime.redis.expiring import ExpiringMarks
     from stagebell.runtime.redis.passivation import Passivation
     from stagebell.runtime.redis.turns import DurableTurn
 
@@ -57,6 +58,7 @@ class Services:
     clock: Clock
     awaiting: Awaiting = field(default_factory=Awaiting)
     passivation: Passivation = field(init=False)
+    marks: ExpiringMarks = field(init=False)
     context: Context = field(default_factory=Context)
     partitions: dict[str, Owned] = field(default_factory=dict[str, Owned])
     deferring: dict[str, Future[None]] = field(default_factory=dict[str, Future[None]])  # commits that defer a reply

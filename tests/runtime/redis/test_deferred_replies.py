@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from stagebell import Publisher, RedisRuntime
-from stagebell.errors import Undeliverable
+from stagebell.errors import DeadlineExceeded, Undeliverable
 from stagebell.runtime.redis import upkeep
 from stagebell.runtime.redis.keys import PartitionKeys
+from stagebell.testing import crash
 from tests.support.agents import Answer, Ask, Doing, agent, host
 from tests.support.desk import BoundDesk, Desk, Release, asked, opened, release
 from tests.support.servers import Server, available_kinds
@@ -122,3 +123,19 @@ async def test_what_a_process_owed_ends_with_it(server: Server, namespace: str) 
             assert (await other.send_message(Ask(text="at once"), agent("desk"))).text == "here"
         with pytest.raises(Undeliverable):
             await asyncio.wait_for(call, 10)
+
+
+@pytest.mark.parametrize("moves", [False, True], ids=["at its worker", "at the next owner"])
+async def test_what_nobody_answers_by_its_deadline_leaves_nothing(server: Server, namespace: str, moves: bool) -> None:
+    async with Publisher(server.url, namespace=namespace) as publisher, running(server.url, namespace) as first:
+        publisher.register(Answer)
+        call = asyncio.create_task(publisher.call(Ask(text="a"), agent("desk"), timeout=0.5))
+        await eventually(lambda: marks(server, namespace) == 1, 5)
+        if moves:
+            await crash(first)
+        async with running(server.url, namespace):
+            with pytest.raises(DeadlineExceeded):
+                await call
+            await eventually(lambda: marks(server, namespace) == 0, 5)
+            # Too late, and no error, as long as anybody may answer.
+            await publisher.call(Release(text="a", answer="too late"), agent("desk"))
