@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections import Counter
+import random
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -13,6 +14,7 @@ from autogen_core import AgentId, MessageContext, RoutedAgent, TopicId, message_
 from pydantic import BaseModel
 
 from stagebell import DeferredReply, defer_reply
+from stagebell.runtime.engine.journal import record
 
 Op = list[Any]
 """One step of a program:
@@ -28,6 +30,7 @@ Op = list[Any]
 ["sleep", seconds]
 ["raise"]
 ["stumble", times]                  raise when it comes here so many times at first
+["record"]                          keep a new value with the turn, unless there is one already
 """
 
 NEWS = "news"
@@ -42,6 +45,8 @@ class Work(BaseModel):
 
 STUMBLES: Counter[str] = Counter()
 """How often each message has stumbled in this schedule."""
+RECORDS: dict[str, set[str]] = defaultdict(set)
+"""Which values each turn has seen in each place where it keeps one."""
 
 
 class Poison(Exception):
@@ -131,6 +136,11 @@ class Porter(RoutedAgent):
     async def do_sleep(self, run: Run, seconds: float) -> None:
         """Sleep."""
         await asyncio.sleep(seconds)
+
+    async def do_record(self, run: Run) -> None:
+        """Keep a value; note which one it is."""
+        new = str(random.random())
+        RECORDS[f"{run.label}#{run.number}"].add(await record(f"at {run.number}", new) or new)
 
     async def do_raise(self, run: Run) -> None:
         """Fail."""

@@ -128,6 +128,19 @@ def roots_out_of_order(logs: dict[str, list[str]], roots: list[Root]) -> list[st
     return problems
 
 
+def records_that_changed(records: dict[str, set[str]], expected: Expected) -> list[str]:
+    """Places where a turn kept one value and then another; not of turns that were made several times."""
+    made: Counter[str] = Counter()
+    for (_, line), count in expected.at_most().lines.items():
+        made[line] += count
+    changed = [(place, values) for place, values in records.items() if len(values) > 1 and made[_label(place)] == 1]
+    return [f"{place} kept {sorted(values)}" for place, values in changed]
+
+
+def _label(place: str) -> str:
+    return place.partition("#")[0]
+
+
 def wrong_replies(replies: dict[str, Any], expected: Expected) -> list[str]:
     """Calls of the client that ended otherwise than they must; an unknown outcome is told as an exception."""
     problems: list[str] = []

@@ -138,6 +138,10 @@ JOURNAL: dict[str, Mutation] = {
         "retry", "if step then stepped_back(KEYS[6], step) end", "", "test_scripts_retry.py"
     ),
     "any-request-answered": Mutation(EVERY, "return not other and open,", "return open,", "test_scripts_retry.py"),
+    "retry-no-replies": Mutation("retry", "count(KEYS[5], '#r') < tonumber(ARGV[6])", "false", "test_scripts_retry.py"),
+    "retry-no-savepoints": Mutation(
+        "retry", "count(KEYS[6], '#n') < tonumber(ARGV[7])", "false", "test_scripts_retry.py"
+    ),
     "retry-no-fence": Mutation("retry", FENCED, "", "test_scripts_retry.py"),
     "retry-no-input": Mutation(
         "retry", "if not entry(KEYS[3], ARGV[3], ARGV[4]) then return refuse({'DUP'}) end", "", "test_scripts_retry.py"

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from tests.simulation.network import Weather
-from tests.simulation.programs import Root, make_roots
+from tests.simulation.programs import Root, make_roots, with_records
 
 
 @dataclass
@@ -39,8 +39,8 @@ class Plan:
     roots: list[Root] = field(default_factory=list[Root])
 
 
-def make_plan(chance: random.Random, *, limits: bool) -> Plan:
-    """Draw a plan; `limits`: in some of them calls are given up, and have deadlines."""
+def make_plan(chance: random.Random, *, limits: bool, records: bool) -> Plan:
+    """Draw a plan; `limits`: in some of them calls are given up, and have deadlines; `records`: turns keep values."""
     pick = chance.choice
     rollback = chance.random() < 0.3
     plan = Plan(
@@ -70,4 +70,6 @@ def make_plan(chance: random.Random, *, limits: bool) -> Plan:
     # Not both in all: so seeds that failed once keep their programs.
     puts_off = not limits or (plan.partitions > 1 and plan.weather.stalled_for == 1.0)
     plan.roots = make_roots(chance, news=plan.news, timers=timers, limits=limits, puts_off=puts_off, lossy=rollback)
+    if records:
+        plan.roots = with_records(plan.roots)
     return plan

@@ -15,6 +15,7 @@ from tests.simulation.agents import NEWS, Op
 AGENTS = ["clerk/a", "porter/a", "clerk/b", "clerk/c", "porter/b", "clerk/d"]
 
 
+RECORD = "record"
 ONCE = ("call", "cancel", "deadline")
 """How messages are sent that have one attempt."""
 
@@ -164,6 +165,23 @@ class _Writer:
 
     def _leaf(self) -> list[Op]:
         return [["raise"]] if self._chance.random() < 0.1 else []
+
+
+def with_records(roots: list[Root]) -> list[Root]:
+    """The same, with values that some turns keep: between any two steps, as often as not."""
+    chance = random.Random(repr(roots))
+    return [root._replace(program=_recording(chance, root.program)) for root in roots]
+
+
+def _recording(chance: random.Random, program: list[Op]) -> list[Op]:
+    found = [[RECORD]] if chance.random() < 0.5 else []
+    for name, *rest in program:
+        if name == "gather":
+            rest = [[[agent, _recording(chance, work)] for agent, work in rest[0]]]
+        elif name in ("publish", NEWS, "call", "hurry", "later"):
+            rest[1] = _recording(chance, rest[1])
+        found += [[name, *rest], *([[RECORD]] if chance.random() < 0.5 else [])]
+    return found
 
 
 def fails(program: list[Op]) -> bool:

@@ -22,7 +22,7 @@ from stagebell.errors import ServerUnavailable
 from stagebell.messages import ids
 from stagebell.runtime.engine.clock import SystemClock
 from tests.simulation import checker
-from tests.simulation.agents import STUMBLES
+from tests.simulation.agents import RECORDS, STUMBLES
 from tests.simulation.client import Client
 from tests.simulation.expected import Expected, expect
 from tests.simulation.faults import Faults
@@ -44,7 +44,7 @@ class Schedule:
     def __init__(self, store: Store, seed: int, *, limits: bool) -> None:
         self.seed = seed
         self.chance = random.Random(seed)
-        self.plan = make_plan(self.chance, limits=limits)
+        self.plan = make_plan(self.chance, limits=limits, records=seed % 10 == 2)
         self.loop = SimulatedLoop(self.chance)
         self.loop.set_exception_handler(self._failed)
         self.store = store
@@ -109,6 +109,7 @@ class Schedule:
         """From the start to the verdict."""
         self.store.reset()
         STUMBLES.clear()
+        RECORDS.clear()
         self.store.commands = 0
         with self._seeded(), self.loop.world():
             self._run()
@@ -188,6 +189,7 @@ class Schedule:
         self.problems += checker.compare(found, self._expected)
         if not self.faults.counts["rollback"]:
             self.problems += checker.roots_out_of_order(found.logs, self.plan.roots)
+            self.problems += checker.records_that_changed(RECORDS, self._expected)
 
     @contextmanager
     def _seeded(self) -> Iterator[None]:

@@ -132,8 +132,7 @@ class TurnEnding(ABC):
         if later.answer is not None:
             return later.answer if self._reply_to.mode else b""
         call = self.envelope
-        given = call.id, str(self.agent), call.sender, self._reply_to
-        mark = Mark(*given, later.if_given_up, call.deadline)
+        mark = Mark(call.id, str(self.agent), call.sender, self._reply_to, later.if_given_up, call.deadline)
         self.outbox.put(self._services.marks.set(self.fence.keys, self.turn_id, mark))
         self._services.deferring[self.turn_id] = get_running_loop().create_future()
         return b""

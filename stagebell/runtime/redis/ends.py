@@ -119,10 +119,11 @@ class Ends:
                 message.end_early(wanted.why, wanted.id)
                 return
 
-    def consumed(self, message: Endable) -> None:
-        """A message is gone; call it only when something is wanted."""
+    def consumed(self, message: Endable, entry_id: str) -> None:
+        """A message is gone; call it only when something is wanted. It may be there again, under another entry id."""
         for wanted in list(self.wanted.get(message.turn_id, ())):
-            self._forget(wanted)
+            if wanted.entry_id == entry_id:
+                self._forget(wanted)
 
     def _forget(self, wanted: EndWanted) -> None:
         if wanted.id in self._known:

@@ -40,6 +40,11 @@ class LimitedTurn(TurnEnding):
         """The stream on which a caller outside of all turns waits for the reply; empty when none does."""
         return self._reply_to.key if self._reply_to.mode == "stream" else ""
 
+    @property
+    def known_of_journal(self) -> tuple[int, int]:
+        """How many replies and savepoints this attempt knows of."""
+        return (0, 0) if self._calls is None else (self._calls.known_replies, self._calls.known_savepoints)
+
     def limit(self) -> bool:
         """Give the message its deadline; False when that is over, and the message settled."""
         deadline, clock = self.envelope.deadline, self._services.clock

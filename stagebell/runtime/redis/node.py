@@ -52,6 +52,7 @@ class Node:
     """The parts of one runtime between `start` and `stop`."""
 
     _handing_over: asyncio.Future[None] | None = None
+    _hosts = False
 
     def __init__(
         self,
@@ -99,7 +100,6 @@ class Node:
         self._process = ProcessKeys(namespace, self.client.name)
         self._started_ms = clock.now_ms()
         self._announced: set[str] = set()
-        self._hosts = False
         self._highest_version = 0
         self._told_paused: dict[str, int] = {}
         self.on_forgotten: Callable[[], Coroutine[Any, Any, None]] | None = None

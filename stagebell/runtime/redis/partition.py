@@ -181,7 +181,7 @@ class Partition:
         """A message was consumed."""
         message = self.pending.pop(entry_id, None)
         if self.ends.wanted and message is not None:
-            self.ends.consumed(message)
+            self.ends.consumed(message, entry_id)
         if self.open_turns:
             self._hold_over(entry_id)
         if self._more and self._taken <= self.credit // 2:
@@ -318,12 +318,11 @@ class Partition:
         known = len(self.pending) + self.holding.entries
         if not self.owned or self.draining:
             return
-        if length == known:
-            self._phantoms.look()
-            return
         if length > known:
             self._link.run(lambda scripts: scripts.read(self.keys.inbox, "-", self.credit), self._compare)
-        else:
+            return
+        self._phantoms.look()
+        if length < known:
             self._more = True
             self._read_on()
             await self._look_for_heads()

@@ -53,7 +53,7 @@ class Phantoms:
         self._wait = _FIRST
 
     def look(self) -> None:
-        """At each audit that found the right number of entries."""
+        """At each audit that found the right number of entries, or too few of them."""
         partition = self._partition
         oldest = next(iter(partition.pending), "")
         if oldest != self._oldest:

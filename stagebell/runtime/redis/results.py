@@ -11,7 +11,7 @@ CallStatus = Literal[
 EndStatus = Literal["OK", "FENCED", "DUP", "STALE", "UNSEEN", "STALE_REGISTRY", "BADKEY", "BADARGS"]
 RecordStatus = Literal["KEPT", "KNOWN", "FENCED", "DUP", "STALE", "BADKEY"]
 RequeueStatus = Literal["OK", "GONE", "BADKEY"]
-RetryStatus = Literal["OK", "FENCED", "DUP", "BADKEY"]
+RetryStatus = Literal["OK", "FENCED", "DUP", "STALE", "BADKEY"]
 SendStatus = Literal["OK", "STALE_REGISTRY", "BUSY", "BADKEY", "BADARGS"]
 FanoutStatus = Literal["OK", "FENCED", "GONE", "STALE_REGISTRY", "BUSY", "BADKEY", "BADARGS"]
 

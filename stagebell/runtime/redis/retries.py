@@ -68,8 +68,11 @@ class RetriedTurn(LimitedTurn):
         self._give_calls_up()
         attempt = f"{self._services.worker}.{next(self._services.numbers)}"
         forget = tuple(self._calls.failed) if self._calls is not None else ()
+        replies, savepoints = self.known_of_journal
         self._services.link.run(
-            lambda scripts: scripts.retry(self.fence, attempt=attempt, forget=forget),
+            lambda scripts: scripts.retry(
+                self.fence, attempt=attempt, forget=forget, known_replies=replies, known_savepoints=savepoints
+            ),
             lambda outcome: self._on_counted(outcome, turn, error, policy),
         )
 
@@ -90,7 +93,7 @@ class RetriedTurn(LimitedTurn):
         match outcome.status:
             case "OK":
                 self.fail_finally(turn, error)
-            case "FENCED" | "DUP":  # or the input is gone, and we did not consume it
+            case "FENCED" | "DUP" | "STALE":  # or the input is gone, and we did not consume it
                 self.lost_its_ground(fenced=outcome.status == "FENCED")
             case "BADKEY":
                 logger.error("%s: key %s has a wrong type, the message is not tried again", self.agent, outcome.detail)

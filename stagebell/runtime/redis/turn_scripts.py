@@ -85,12 +85,21 @@ class TurnScripts(ScriptCalls):
         """What is kept with a turn under this name."""
         return self.run(results.read_recorded, "HGET", turn.keys.journal(turn.turn_id), f"x:{name}")
 
-    def retry(self, turn: Turn, *, attempt: str, forget: Sequence[str] = ()) -> asyncio.Future[RetryReply]:
+    def retry(
+        self,
+        turn: Turn,
+        *,
+        attempt: str,
+        forget: Sequence[str] = (),
+        known_replies: int = 0,
+        known_savepoints: int = 0,
+    ) -> asyncio.Future[RetryReply]:
         """Note that an attempt has failed, before the turn is tried again; tells how many have.
 
         Arguments:
             attempt: a name of its own for each attempt.
             forget: the calls that were answered with a failure; the next attempt makes them again.
+            known_replies, known_savepoints: as for `call`.
         """
         keys, turn_id = turn.keys, turn.turn_id
         return self.run(
@@ -98,7 +107,7 @@ class TurnScripts(ScriptCalls):
             *("EVALSHA", SHA["retry"], 6, keys.own, keys.hold, keys.inbox, keys.run),
             *(keys.journal(turn_id), keys.savepoints(turn_id)),
             *turn.fence,
-            attempt,
+            *(attempt, known_replies, known_savepoints),
             *forget,
         )
 

@@ -91,11 +91,6 @@ class DurableTurn(RetriedTurn):
         """True while a call of this turn waits for its reply."""
         return self._calls is not None and bool(self._calls.open)
 
-    @property
-    def known_of_journal(self) -> tuple[int, int]:
-        """How many replies and savepoints this attempt knows of."""
-        return (0, 0) if self._calls is None else (self._calls.known_replies, self._calls.known_savepoints)
-
     async def record(self, turn: Turn, name: str, value: str) -> str | None:
         """Keep a value in the turn's journal."""
         return await keep_record(self._services, self, turn, name, value)

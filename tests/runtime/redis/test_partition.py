@@ -162,6 +162,21 @@ async def test_an_entry_that_took_the_place_of_a_lost_one_is_read(
     assert reading.forgotten == ["one", "two"]
 
 
+async def test_an_entry_that_came_when_several_were_lost_is_read(server: Server, namespace: str, link: Link) -> None:
+    """I14: there are fewer entries than messages in memory, and one that was never read all the same."""
+    reading = Reading(server, link, namespace)
+    for id, turn in (("1-0", "one"), ("3-0", "two"), ("4-0", "three")):
+        reading.server.xadd(reading.keys.inbox, {"m": turn, "a": "reader/x", "e": "{}"}, id=id)
+    reading.partition.read()
+    await reading.has_handed_on("one", "two", "three")
+    reading.server.delete(reading.keys.inbox)
+    for id, turn in (("1-0", "one"), ("2-0", "new")):
+        reading.server.xadd(reading.keys.inbox, {"m": turn, "a": "reader/x", "e": "{}"}, id=id)
+    for _ in range(3):
+        await reading.partition.audit()
+    await reading.has_handed_on("one", "two", "three", "one", "new")
+
+
 async def test_what_has_savepoints_comes_first_when_all_is_read_again(
     server: Server, namespace: str, link: Link
 ) -> None:
@@ -220,6 +235,24 @@ async def test_a_wish_that_the_server_has_lost_is_forgotten_when_all_is_read_aga
     await reading.has_handed_on("one", "one", "one")
     assert reading.ended == [lost, kept]
     assert list(reading.partition.ends.wanted) == ["other", "one"], known
+
+
+async def test_the_wish_to_end_a_message_outlives_another_of_its_turn(
+    server: Server, namespace: str, link: Link
+) -> None:
+    """I10: an attempt that is made again makes its calls again, and may give them up again."""
+    reading = Reading(server, link, namespace)
+    reading.add("call", "call")
+    reading.partition.read()
+    await reading.has_handed_on("call", "call")
+    first, second = reading.partition.pending
+    for entry_id in (first, second):
+        reading.server.xadd(reading.keys.ctl, {"m": "call", "i": entry_id, "w": "cancel"})
+    await reading.partition.ends.look()
+    reading.server.xdel(reading.keys.inbox, first)
+    reading.partition.done(first)
+    await eventually(lambda: reading.server.xlen(reading.keys.ctl) == 1, within=3)
+    assert reading.server.xrange(reading.keys.ctl)[0][1][b"i"].decode() == second
 
 
 async def test_the_wish_to_end_what_a_former_owner_has_consumed_is_forgotten(

@@ -179,6 +179,21 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.parametrize("known", [(2, 1), (1, 2)], ids=["replies", "savepoints"])
+async def test_an_attempt_that_failed_on_what_the_server_has_lost_is_not_counted(
+    world: World, known: tuple[int, int]
+) -> None:
+    turn, replies, savepoints = await world.turn(), *known
+    await world.call(turn)
+    await answer(world, turn, "0.0", b"bad")
+    world.client.hset(world.a.savepoints("T"), "#n", 1)
+    with world.untouched():
+        reply = await world.scripts.retry(turn, attempt="w1.1", known_replies=replies, known_savepoints=savepoints)
+        assert reply == RetryReply("STALE")
+    reply = await world.scripts.retry(turn, attempt="w1.1", known_replies=1, known_savepoints=1)
+    assert reply == RetryReply("OK", 1)
+
+
 @pytest.mark.parametrize("case", REFUSED)
 async def test_a_failure_of_somebody_elses_turn_is_not_counted(world: World, case: str) -> None:
     changes, status = REFUSED[case]
