@@ -8,8 +8,8 @@ commit of the turn that answers takes the mark away and answers, in one step. So
     - two turns that answer one call cannot both commit: the second finds the mark gone, and runs again
     - whoever gave up waiting has closed the call, and the answer goes nowhere; when the agent wants to know, the same
       step takes the mark away and tells it (`end_call`)
-    - the mark of another call goes soon after its deadline, if it has one (`expiring`); the handle says when that is, so
-      an answer that comes too late finds out why there is no mark
+    - the mark of another call goes soon after its deadline, if it has one (`expiring`); the handle says when that is,
+      so an answer that comes too late finds out why there is no mark
 """
 
 from __future__ import annotations
