@@ -10,6 +10,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import suppress
 from time import monotonic
 from typing import Any, Final, Generic, TypeAlias, TypeGuard, TypeVar
 
@@ -24,6 +25,8 @@ from stagebell.tools.tool import CallableTool, TypedTool, tool
 logger = logging.getLogger("stagebell")
 
 _FRESH_FOR: Final = 1.0  # seconds
+_PATIENCE: Final = 5.0  # seconds that a workbench whose tools are known may take to list them again
+_PAUSE: Final = 10  # times as long as usual, before one that could not is asked again
 
 DepsT = TypeVar("DepsT")
 AnyTool: TypeAlias = TypedTool[DepsT] | BaseTool[Any, Any] | Workbench
@@ -57,7 +60,9 @@ class Toolset(Generic[DepsT]):
         self._preparing = asyncio.Lock()
         self._fresh_for = fresh_for
         self._fresh_until = math.inf
-        self._trouble = ""  # why they could not be listed again
+        self._patience = _PATIENCE
+        self._listed: list[list[ToolSchema]] = []  # by each workbench, when it was asked last
+        self._trouble: str = ""  # why one of them could not be asked again
         for each in tools:
             self.add(each)
 
@@ -84,46 +89,83 @@ class Toolset(Generic[DepsT]):
     async def ready(self, *, anew: bool = False) -> None:
         """Start the workbenches and list their tools, where that was not done a moment ago.
 
-        A workbench that cannot list them any more keeps those that it had; that is logged.
+        One that cannot list them any more keeps those that it had; that is logged, and it is asked again after a while.
+        While somebody waits for that, others go on with the tools that are known.
 
         Args:
-            anew: list them in any case.
+            anew: list them although it was done a moment ago.
 
         Raises:
             ToolRefused: a workbench has a tool whose name is taken.
             Exception: whatever a workbench raised when it was asked for the first time.
         """
-        if not self._workbenches:
+        others_are_at_it = self._preparing.locked() and self._fresh_until != -math.inf
+        if not self._workbenches or (others_are_at_it and not anew):
             return
         async with self._preparing:
-            if self.is_ready and not anew:
+            if self.is_ready and (not anew or self._trouble):
                 return
             for workbench in self._workbenches:
                 if workbench not in self._started:
                     await workbench.start()
                     self._started.append(workbench)
-            try:
+            if self._fresh_until == -math.inf:
                 await self.refresh()
-                self._trouble = ""
-            except BaseException as error:
-                if passes(error) or self._fresh_until == -math.inf:
-                    raise
-                self._say_once(text_of(as_error(error)))
-            self._fresh_until = monotonic() + self._fresh_for
-
-    def _say_once(self, trouble: str) -> None:
-        if trouble != self._trouble:
-            self._trouble = trouble
-            logger.warning("tools of workbenches stay as they were, they cannot be listed: %s", trouble)
+                trouble = ""
+            else:
+                trouble = await self._refresh_what_can_be()
+            self._note(trouble)
 
     async def refresh(self) -> None:
         """List the tools of the workbenches. Raises what `ready` raises, and leaves all as it was then."""
+        listed = [await workbench.list_tools() for workbench in self._workbenches]
+        self._tools, self._listed = self._merged(listed), listed
+
+    async def _refresh_what_can_be(self) -> str:
+        """The same, but for those that cannot be asked now; why they cannot."""
+        listed, trouble = list(self._listed), ""
+        for at, workbench in enumerate(self._workbenches):
+            try:
+                listed[at] = await self._list_again(workbench)
+            except BaseException as error:
+                if passes(error):
+                    raise
+                trouble = text_of(as_error(error))
+        try:
+            self._tools, self._listed = self._merged(listed), listed
+        except ToolRefused as error:
+            trouble = str(error)
+        return trouble
+
+    async def _list_again(self, workbench: Workbench) -> list[ToolSchema]:
+        """What a workbench has now; one that has lost whom it speaks to is started anew."""
+        try:
+            async with asyncio.timeout(self._patience):
+                return await workbench.list_tools()
+        except TimeoutError:
+            raise  # it may be at a call
+        except Exception as error:
+            async with asyncio.timeout(self._patience):
+                with suppress(Exception):
+                    await workbench.stop()
+                await workbench.start()
+                listed = await workbench.list_tools()
+            logger.warning("a workbench was started anew: %s", text_of(error))
+            return listed
+
+    def _merged(self, listed: Sequence[Sequence[ToolSchema]]) -> dict[str, TypedTool[DepsT]]:
         tools = dict(self._own)
-        for workbench in self._workbenches:
-            for schema in await workbench.list_tools():
+        for workbench, schemas in zip(self._workbenches, listed, strict=True):
+            for schema in schemas:
                 self._refuse_second(schema["name"], tools)
                 tools[schema["name"]] = WorkbenchTool(workbench, schema)
-        self._tools = tools
+        return tools
+
+    def _note(self, trouble: str) -> None:
+        if trouble and trouble != self._trouble:
+            logger.warning("tools of workbenches stay as they were, they cannot be listed: %s", trouble)
+        self._trouble = trouble
+        self._fresh_until = monotonic() + self._fresh_for * (_PAUSE if trouble else 1)
 
     async def close(self) -> None:
         """Stop the workbenches that were started here."""

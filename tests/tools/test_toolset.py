@@ -18,6 +18,7 @@ from stagebell.tools.context import ToolContext
 from stagebell.tools.declared import Strategy
 from stagebell.tools.tool import tool
 from stagebell.tools.toolset import Toolset
+from tests.support.waiting import eventually
 from tests.tools.executing import Bench
 
 pytestmark = pytest.mark.unit
@@ -27,6 +28,10 @@ CONTEXT = ToolContext(None, "run", "1")
 
 def double(number: int) -> int:
     return 2 * number
+
+
+def third(number: int) -> float:
+    return number / 3
 
 
 def fail(number: int) -> int:
@@ -162,12 +167,14 @@ async def test_a_workbench_is_listed_again_on_demand() -> None:
 class Moving(Counted):
     """Its tools come and go, and it can be out of reach."""
 
-    away = False
+    away = hangs = False
     asked = 0
 
     async def list_tools(self) -> list[ToolSchema]:
         self.asked += 1
         await asyncio.sleep(0)
+        if self.hangs:
+            await asyncio.Event().wait()
         if self.away:
             raise ConnectionError("nobody listens")
         return await super().list_tools()
@@ -220,6 +227,25 @@ async def test_a_workbench_that_went_away_keeps_the_tools_that_it_had(caplog: py
     await tools.ready()
     assert tools.names == ("double",)
     assert "another tool of this name" in caplog.text
+
+
+async def test_a_workbench_that_hangs_holds_up_one_caller_for_a_moment_and_no_other_workbench() -> None:
+    moving, hanging = Moving([FunctionTool(double, "Doubles.")]), Moving([FunctionTool(fail, "Fails.")])
+    tools = Toolset[object]([hanging, moving], fresh_for=0.01)
+    await tools.ready()
+    tools._patience = 0.2
+    hanging.hangs = True
+    moving.has(double, third)
+    await eventually(lambda: not tools.is_ready)
+    first = asyncio.ensure_future(tools.ready())
+    await asyncio.sleep(0)
+    await asyncio.wait_for(tools.ready(), 0.1)  # somebody else is at it
+    assert tools.names == ("fail", "double")
+    await asyncio.wait_for(first, 5)
+    assert tools.names == ("fail", "double", "third")
+    asked = hanging.asked
+    await tools.ready(anew=True)  # not at once again
+    assert hanging.asked == asked
 
 
 async def test_a_tool_that_is_not_there_is_looked_for_once_more() -> None:
