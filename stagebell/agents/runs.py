@@ -45,7 +45,7 @@ from stagebell.agents.messages import (
 )
 from stagebell.agents.phases import Phase, phases_of
 from stagebell.agents.state import Hold, LoopState, dump_state, read_state
-from stagebell.agents.tokens import Listening, Pieces
+from stagebell.agents.tokens import Pieces, reader_of
 from stagebell.errors import RunFailed, StagebellError
 from stagebell.messages.conversation import AnyEntry, Noted, RunResult, RunStatus
 from stagebell.runtime.engine.ports import SavedStates
@@ -89,7 +89,6 @@ class Runs:
 
     def __init__(self, runtime: AgentRuntime | Caller) -> None:
         self._runtime = runtime
-        self._listening = Listening(runtime)
         if isinstance(runtime, Caller):
             runtime.register(*REPLIES)
         else:
@@ -131,7 +130,7 @@ class Runs:
             facts = None if business is None else dict(business)
             task = Task(content=task, deps_key=deps_key, business=facts, limits=limits, paused=paused)
         run_id = f"{key}#{uuid4().hex[:8]}"
-        pieces = await self._listening.reader(run_id) if tokens else None
+        pieces = await reader_of(self._runtime, run_id) if tokens else None
         tokens_to = "" if pieces is None else pieces.address
         handle = RunHandle(self, run_id, output_type, pieces)
         await self.ask(StartRun(run_id=handle.run_id, task=task, tokens_to=tokens_to), handle.agent)

@@ -14,7 +14,7 @@ import logging
 from collections.abc import AsyncIterator
 from typing import Any, Final, cast
 from uuid import uuid4
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary, ref
 
 from autogen_core import AgentId, AgentRuntime, MessageContext, RoutedAgent, message_handler
 from autogen_core import try_get_known_serializers_for_type as serializers_for
@@ -75,39 +75,39 @@ class Listener(RoutedAgent):
 
 
 class Listening:
-    """The listener of a runtime, made when it is first wanted.
+    """The listener of a runtime, made when it is first wanted; the runtime keeps it, and nothing here keeps that."""
 
-    Args:
-        runtime: where it is to live.
-    """
-
-    def __init__(self, runtime: Any) -> None:
-        self._runtime = runtime
+    def __init__(self) -> None:
         self._agent = AgentId(f"stagebell.tokens-{uuid4().hex[:12]}", "here")
-        self._listener: Listener | None = None
+        self._listener: ref[Listener] | None = None
         self._registering = asyncio.Lock()
 
-    async def reader(self, run_id: str) -> Pieces:
-        """Somebody who reads a run that is about to start.
-
-        Raises:
-            ValueError: the runtime hosts no agents.
-        """
+    async def reader(self, runtime: AgentRuntime, run_id: str) -> Pieces:
+        """Somebody who reads a run that is about to start."""
         async with self._registering:
-            if self._listener is None:
-                self._listener = await self._registered()
+            listener = None if self._listener is None else self._listener()
+            if listener is None:
+                runtime.add_message_serializer(serializers_for(PieceWritten))
+                listener = Listener()
+                await runtime.register_agent_instance(listener, self._agent)
+                self._listener = ref(listener)
         id = uuid4().hex[:8]
-        pieces = self._listener.readers[id] = Pieces(run_id, f"{self._agent}#{id}")
+        pieces = listener.readers[id] = Pieces(run_id, f"{self._agent}#{id}")
         return pieces
 
-    async def _registered(self) -> Listener:
-        runtime = cast("AgentRuntime", self._runtime)
-        if not hasattr(runtime, "register_agent_instance"):
-            raise ValueError(f"a {type(runtime).__name__} hosts no agent that could listen: read tokens from a runtime")
-        runtime.add_message_serializer(serializers_for(PieceWritten))
-        listener = Listener()
-        await runtime.register_agent_instance(listener, self._agent)
-        return listener
+
+_of_runtimes = WeakKeyDictionary[AgentRuntime, Listening]()
+
+
+async def reader_of(runtime: Any, run_id: str) -> Pieces:
+    """Somebody who reads, by way of this runtime, a run that is about to start.
+
+    Raises:
+        ValueError: the runtime hosts no agents.
+    """
+    if not hasattr(runtime, "register_agent_instance"):
+        raise ValueError(f"a {type(runtime).__name__} hosts no agent that could listen: read tokens from a runtime")
+    return await _of_runtimes.setdefault(runtime, Listening()).reader(runtime, run_id)
 
 
 async def tell_reader(runtime: Any, tokens_to: str, run_id: str, chunk: TokenChunk | None = None) -> bool:
