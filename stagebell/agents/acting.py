@@ -27,6 +27,7 @@ from stagebell.runtime.engine.deadlines import deadline
 from stagebell.runtime.engine.ports import Tells
 from stagebell.tools.approval_messages import ApprovalRequest
 from stagebell.tools.approvals import ask_for_approval
+from stagebell.tools.containing import as_error, called
 from stagebell.tools.executor import Executor
 from stagebell.tools.lifecycle import NeedsApproval
 from stagebell.tools.policy import ErrorPolicy, text_of
@@ -78,9 +79,8 @@ class Acting(Generic[Deps]):
             if len(work.calls) == 1:
                 outcomes = [await self._outcome(context, run, work.calls[0], share, now)]
             else:
-                async with asyncio.TaskGroup() as group:
-                    tasks = [group.create_task(self._outcome(context, run, each, share, now)) for each in work.calls]
-                outcomes = [task.result() for task in tasks]
+                each_of = {each: self._outcome(context, run, each, share, now) for each in work.calls}
+                outcomes = await _together(each_of)
         if sum(map(_size, outcomes)) > _LARGEST:
             outcomes = _not_too_large(outcomes)
         fatal = self._fatal(outcomes)
@@ -211,11 +211,11 @@ class Acting(Generic[Deps]):
         try:
             for pending, outcome in zip(calls, outcomes, strict=True):
                 if isinstance(outcome, ToolResult):
-                    business, changed = self.update(business, pending.call, outcome), True
+                    business, changed = called(self.update, business, pending.call, outcome), True
             if not changed:
                 return UNCHANGED, ""
             data = as_json(business, "business")
-            read_business(self.business, data)
+            called(read_business, self.business, data)
         except Exception as error:
             return UNCHANGED, f"the business section could not be updated: {shorten(text_of(error))}"
         return data, ""
@@ -223,6 +223,29 @@ class Acting(Generic[Deps]):
 
 async def _refused(pending: Pending) -> ToolResult | Waits:
     return ToolResult.error(pending.call, ErrorCode.DENIED, pending.refused)
+
+
+async def _together(works: Mapping[Pending, Coroutine[Any, Any, ToolResult | Waits]]) -> list[ToolResult | Waits]:
+    """Make calls at once; one whose task was ended by what it awaited has an error, and the others what they gave.
+
+    Raises:
+        BaseException: the turn was cancelled, or is not ours any more.
+    """
+    tasks = {asyncio.ensure_future(work): pending for pending, work in works.items()}
+    try:
+        await asyncio.wait(tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        raise
+    return [_outcome_of(task, pending) for task, pending in tasks.items()]
+
+
+def _outcome_of(task: asyncio.Task[ToolResult | Waits], pending: Pending) -> ToolResult | Waits:
+    if not task.cancelled() and isinstance(error := task.exception(), GeneratorExit):
+        return ToolResult.error(pending.call, ErrorCode.FATAL, text_of(as_error(error)))
+    return task.result()
 
 
 def _not_too_large(outcomes: Sequence[ToolResult | Waits]) -> list[ToolResult | Waits]:

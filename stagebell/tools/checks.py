@@ -9,7 +9,7 @@ from typing import Any, Final, Never, cast
 
 from stagebell.errors import InvalidArguments, ToolError
 from stagebell.messages.tool_calls import ErrorCode
-from stagebell.tools.containing import as_error, contained, passes
+from stagebell.tools.containing import as_error, called, contained, passes
 from stagebell.tools.context import ToolContext
 from stagebell.tools.lifecycle import Ended, Life, NeedsApproval
 from stagebell.tools.policy import cleaned, code_of, text_of
@@ -55,7 +55,7 @@ async def authorise(life: Life[Any]) -> Ended:
         return None
     context = life.context()
     try:
-        allowed = hook(life.arguments, context)
+        allowed: Any = called(hook, life.arguments, context)
         if inspect.isawaitable(allowed):
             allowed = await _waited(life, allowed, context)
     except ToolError as error:
@@ -89,7 +89,7 @@ def approve(life: Life[Any]) -> Ended:
             return None
         text = f"it was not approved: {life.decided.reason or 'no reason given'}"
         return life.failed(ErrorCode.DENIED, cleaned(text))
-    if not life.found.declares.needs_approval(life.arguments):
+    if not called(life.found.declares.needs_approval, life.arguments):
         return None
     return NeedsApproval(life.call, life.run_id, life.arguments)
 

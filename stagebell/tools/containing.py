@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 from asyncio import CancelledError, to_thread
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from autogen_core.tool_agent import ToolException
 
 from stagebell.errors import FatalToolError, ToolError
 from stagebell.tools.context import ToolContext
+
+T = TypeVar("T")
 
 
 def passes(error: BaseException) -> bool:
@@ -34,6 +36,21 @@ def as_error(error: BaseException) -> Exception:
     if isinstance(error, SystemExit):
         return FatalToolError(f"the tool wanted to end the process (SystemExit, exit code {error.code})")
     return FatalToolError(f"the tool raised {type(error).__name__}, which is no Exception: {words_of(error)}")
+
+
+def called(function: Callable[..., T], *arguments: Any) -> T:
+    """Call a hook that is not async: what it raises is its own, a `CancelledError` too.
+
+    Raises:
+        Exception: what it raised, or what stands for it.
+        KeyboardInterrupt: a person's.
+    """
+    try:
+        return function(*arguments)
+    except (Exception, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise as_error(error) from error
 
 
 def words_of(error: BaseException) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, cast, get_args
 
-from stagebell.tools.containing import passes
+from stagebell.tools.containing import called
 from stagebell.tools.policy import text_of
 
 Where = Literal["input", "output", "tool_call", "tool_result"]
@@ -113,10 +113,8 @@ def judge(guardrails: Iterable[Guardrail], subject: Subject) -> Verdict:
 
 def _asked(guardrail: Guardrail, subject: Subject) -> Verdict:
     try:
-        said = cast("object", guardrail.check(subject))
-    except BaseException as error:
-        if passes(error):
-            raise
+        said = cast("object", called(guardrail.check, subject))
+    except Exception as error:
         return Refuse(f"guardrail {guardrail.name} failed with {text_of(error)}", guardrail.name)
     if isinstance(said, Allow | Rewrite | Refuse):
         return said

@@ -150,6 +150,9 @@ async def test_the_other_results_are_kept() -> None:
     assert [result.code for result in results] == [None, ErrorCode.FATAL, ErrorCode.FATAL, None]
 
 
+CLOSE_TO_HOME = (asyncio.CancelledError(), GeneratorExit())
+
+
 async def act() -> str:
     return "ran"
 
@@ -167,12 +170,13 @@ async def waiting_hook(*arguments: Any) -> Any:
         {"authorise": waiting_hook},
         {"authorise": lambda arguments, context: cancels_and_waits()},
         {"requires_approval": raising(Odd())},
+        *({hook: raising(error)} for hook in ("authorise", "requires_approval") for error in CLOSE_TO_HOME),
     ],
 )
 async def test_a_hook_that_raises_such_a_thing_lets_nothing_pass(declares: Any) -> None:
     code, text = await asyncio.wait_for(Bench(tool(act, **declares)).error("act"), 10)
     assert code is ErrorCode.FATAL
-    assert any(name in text for name in ("Odd", "SystemExit", "CancelledError"))
+    assert any(name in text for name in ("Odd", "SystemExit", "CancelledError", "GeneratorExit"))
 
 
 @pytest.mark.parametrize("error", [ValueError("no log"), Odd()])
@@ -196,8 +200,9 @@ async def test_whoever_is_told_of_steps_and_raises_changes_nothing(
     assert "of a step of tool pay" in caplog.text
 
 
-async def test_a_guardrail_that_raises_such_a_thing_refuses() -> None:
-    bench = Bench(tool(act), guardrails=[Guardrail(raising(Odd()))])
+@pytest.mark.parametrize("error", [Odd(), *CLOSE_TO_HOME])
+async def test_a_guardrail_that_raises_such_a_thing_refuses(error: BaseException) -> None:
+    bench = Bench(tool(act), guardrails=[Guardrail(raising(error))])
     assert (await bench.error("act"))[0] is ErrorCode.GUARDRAIL
 
 

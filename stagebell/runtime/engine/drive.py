@@ -10,6 +10,7 @@ What each interruption does
       When it was meant for a time-out inside the handler, the handler deals with it and goes on. Otherwise the turn's
       token is set; a handler that goes on nevertheless is left to a task of its own after the grace, and the caller
       gets its error.
+    - What it waits for raises `GeneratorExit`: the task ends with that, and the handler gets a `RuntimeError`.
     - The turn's token is cancelled: the dispatcher gives the handler its grace, then cancels the task in the turn's
       name (`turn.interrupting`); the count of cancellations is taken back here, as `asyncio.timeout` does.
 """
@@ -94,7 +95,7 @@ def _steps(keeper: Keeper, turn: Turn, work: Coroutine[Any, Any, Any], context: 
             try:
                 yield waiting
             except GeneratorExit:
-                context.run(work.close)
+                adopted = _closed(keeper, turn, work, context, waiting)
                 raise
             except BaseException as error:
                 waiting = yield from _interrupted(keeper, turn, work, context, error)
@@ -211,6 +212,38 @@ def _done_before(loop: asyncio.AbstractEventLoop, waiting: Future[Any], deadline
         timer.cancel()
         waiting.remove_done_callback(wake)
     return waiting.done()
+
+
+def _closed(keeper: Keeper, turn: Turn, work: Coroutine[Any, Any, Any], context: Context, waiting: Any) -> bool:
+    """The task is being closed; True when the handler goes on in one of its own.
+
+    That is so when nobody wants its end, and what it waited for has raised `GeneratorExit`: Python then closes all that
+    waits for it, from the task's first coroutine on.
+    """
+    failed = waiting.exception() if waiting is not None and waiting.done() and not waiting.cancelled() else None
+    if not isinstance(failed, GeneratorExit):
+        context.run(work.close)
+        return False
+    keeper.spawn(_raised_in(keeper, turn, work, context, failed))
+    return True
+
+
+async def _raised_in(
+    keeper: Keeper, turn: Turn, work: Coroutine[Any, Any, Any], context: Context, error: BaseException
+) -> None:
+    """Go on with a turn that waited for something which raised `GeneratorExit`; to its code that is an error."""
+    turn.task, turn.inline, turn.interrupting = asyncio.current_task(), False, False
+    raised = RuntimeError(f"what was awaited raised {error!r}")
+    raised.__cause__ = error
+    try:
+        waiting = context.run(work.throw, raised)
+    except StopIteration:
+        keeper.ended(turn)
+    except BaseException:
+        keeper.ended(turn)
+        raise
+    else:
+        await remaining_steps(keeper, turn, work, context, waiting)
 
 
 async def _adopted(keeper: Keeper, turn: Turn, work: Coroutine[Any, Any, Any], context: Context, waiting: Any) -> None:

@@ -85,7 +85,7 @@ def set_error(reply: Future[Any] | None, error: BaseException) -> None:
         return
     if isinstance(error, CancelledError):
         reply.cancel()
-    elif isinstance(error, StopIteration):  # a future refuses it, and a coroutine cannot raise it
+    elif isinstance(error, StopIteration | GeneratorExit):  # a future refuses the one, the other ends who awaits it
         reply.set_exception(RuntimeError(f"the handler raised {error!r}"))
     else:
         reply.set_exception(error)
