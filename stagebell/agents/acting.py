@@ -79,8 +79,8 @@ class Acting(Generic[Deps]):
             if len(work.calls) == 1:
                 outcomes = [await self._outcome(context, run, work.calls[0], share, now)]
             else:
-                each_of = {each: self._outcome(context, run, each, share, now) for each in work.calls}
-                outcomes = await _together(each_of)
+                works = [self._outcome(context, run, each, share, now) for each in work.calls]
+                outcomes = await _together(work.calls, works)
         if sum(map(_size, outcomes)) > _LARGEST:
             outcomes = _not_too_large(outcomes)
         fatal = self._fatal(outcomes)
@@ -225,13 +225,15 @@ async def _refused(pending: Pending) -> ToolResult | Waits:
     return ToolResult.error(pending.call, ErrorCode.DENIED, pending.refused)
 
 
-async def _together(works: Mapping[Pending, Coroutine[Any, Any, ToolResult | Waits]]) -> list[ToolResult | Waits]:
+async def _together(
+    calls: Sequence[Pending], works: Sequence[Coroutine[Any, Any, ToolResult | Waits]]
+) -> list[ToolResult | Waits]:
     """Make calls at once; one whose task was ended by what it awaited has an error, and the others what they gave.
 
     Raises:
         BaseException: the turn was cancelled, or is not ours any more.
     """
-    tasks = {asyncio.ensure_future(work): pending for pending, work in works.items()}
+    tasks = [asyncio.ensure_future(work) for work in works]
     try:
         await asyncio.wait(tasks)
     except BaseException:
@@ -239,7 +241,7 @@ async def _together(works: Mapping[Pending, Coroutine[Any, Any, ToolResult | Wai
             task.cancel()
         await asyncio.wait(tasks)
         raise
-    return [_outcome_of(task, pending) for task, pending in tasks.items()]
+    return [_outcome_of(task, pending) for task, pending in zip(tasks, calls, strict=True)]
 
 
 def _outcome_of(task: asyncio.Task[ToolResult | Waits], pending: Pending) -> ToolResult | Waits:

@@ -10,11 +10,14 @@ from autogen_core import AgentId, FunctionCall, MessageContext
 from autogen_core.tool_agent import ToolExecutionException
 
 from stagebell.messages.conversation import RunStatus, TerminationReason
+from stagebell.messages.tool_calls import ErrorCode
 from stagebell.testing import ScriptedModel
 from stagebell.tools.agent import ToolAgent
+from stagebell.tools.approvals import Approvals
 from stagebell.tools.tool import tool
 from tests.support.agents import Ask, Counting, Doing, agent, host
 from tests.support.loops import host_model, run, says, wants
+from tests.support.waiting import eventually
 
 
 class Odd(BaseException):
@@ -97,20 +100,32 @@ async def test_a_run_ends_whatever_its_functions_raise(runtime: Any, start: Any,
 
 
 async def test_the_other_calls_of_a_group_keep_their_results(runtime: Any, start: Any) -> None:
-    def fine() -> str:
+    def fine(ask: bool) -> str:
         """Fine."""
         return "fine"
 
-    tools = [tool(fine, effects="none", parallel_safe=True)]
+    async def agree(waits: int) -> None:
+        for pending in await eventually(lambda: pending_of(runtime, waits), 10):
+            await Approvals(runtime).approve(pending.request.id)
+
+    tools = [tool(fine, effects="none", parallel_safe=True, requires_approval=lambda given: given["ask"])]
     tools.append(tool(raises_in_a_task, name="odd", effects="none", parallel_safe=True))
-    model = says([wants("fine"), wants("odd"), wants("fine")], "done")
-    await host_model(runtime, model, tools=tools)
+    model = says([wants("fine", ask=True), wants("odd"), wants("fine", ask=True)], "done")
+    await host_model(runtime, model, tools=tools, on_error={ErrorCode.FATAL: "feed_back"})
     await start(runtime)
-    result = await asyncio.wait_for(run(runtime), 10)
-    assert result.reason is TerminationReason.FATAL_TOOL_ERROR
+    running = asyncio.create_task(run(runtime))
+    await agree(2)
+    result = await asyncio.wait_for(running, 10)
+    assert result.output == "done"
     state = await runtime.saved_states("assistant", "c")
     returned = [each["result"] for each in state["c"]["conversation"] if each["kind"] == "returned"]
     assert [each["value"] for each in returned if not each["is_error"]] == ["fine", "fine"]
+
+
+async def pending_of(runtime: Any, count: int) -> Any:
+    """What waits for a person, once it is so much."""
+    found = await Approvals(runtime).list()
+    return found if len(found) == count else None
 
 
 @pytest.mark.parametrize("error", [Odd("boo"), asyncio.CancelledError(), GeneratorExit()])
