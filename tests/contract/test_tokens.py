@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import weakref
 from typing import Any
 
 import pytest
 
-from stagebell import LocalRuntime
 from stagebell.agents.delegates import handoff
 from stagebell.agents.limits import Limits
 from stagebell.agents.messages import TokenChunk
@@ -96,25 +93,6 @@ async def test_a_runtime_has_one_listener_however_often_it_is_asked(runtime: Any
         for handle in handles:
             assert text_of(await asyncio.wait_for(read(handle), 10)) == "done"
     assert sum(name.startswith("stagebell.tokens") for name in runtime._catalog.types) == 1
-
-
-@pytest.mark.runtime
-@pytest.mark.usefixtures("no_real_models")
-async def test_listening_keeps_no_runtime_in_memory() -> None:
-    runtime = LocalRuntime()
-    await host_model(runtime, says("done"))
-    runtime.start()
-    handle = await Runs(runtime).start("assistant", "x", tokens=True)
-    assert text_of(await asyncio.wait_for(read(handle), 10)) == "done"
-    await runtime.close()
-    gone = weakref.ref(runtime)
-    del runtime, handle
-
-    def is_gone() -> bool:
-        gc.collect()
-        return gone() is None
-
-    await eventually(is_gone, 10)
 
 
 async def test_who_takes_over_is_read_too(runtime: Any, start: Any) -> None:
