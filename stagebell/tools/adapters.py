@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, Final, cast
+from weakref import WeakKeyDictionary
 
 from autogen_core.tools import ParametersSchema, Tool, ToolResult, ToolSchema, Workbench
 from pydantic import JsonValue, ValidationError
@@ -16,6 +17,14 @@ from stagebell.tools.telling import traced_unless_it_does
 from stagebell.tools.tool import TypedTool
 
 _NO_PARAMETERS = ParametersSchema(type="object", properties={}, required=[], additionalProperties=False)
+
+
+_limits: Final[WeakKeyDictionary[Workbench, float]] = WeakKeyDictionary()
+
+
+def limit_calls(workbench: Workbench, seconds: float) -> None:
+    """Let no call of a tool of this workbench take longer."""
+    _limits[workbench] = seconds
 
 
 class AutogenTool(TypedTool[object]):
@@ -54,7 +63,7 @@ class WorkbenchTool(TypedTool[object]):
         self.name = schema["name"]
         self.description = schema.get("description", "")
         self.parameters = schema.get("parameters", _NO_PARAMETERS)
-        self.declares = declares or Declared()
+        self.declares = declares or Declared(timeout=_limits.get(workbench))
         self._schema = schema
 
     @property

@@ -8,9 +8,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
 from autogen_core.tools import Workbench
+
+from stagebell.tools.adapters import limit_calls
+
+_LATER: Final = 5.0  # seconds after which the client gives up by itself, when we have done so before
 
 
 def mcp_tools(
@@ -30,7 +34,7 @@ def mcp_tools(
             input and output, as one text or as a list of words.
         headers: sent with each request to a URL.
         env: variables of the environment of a command, beside the few that it gets in any case.
-        timeout: seconds that a request may take.
+        timeout: seconds that a call may take; one that takes longer ends as `timeout`.
 
     Returns:
         A workbench of AutoGen's.
@@ -41,12 +45,12 @@ def mcp_tools(
     """
     parts = _parts()
     if isinstance(server, str) and server.startswith(("http://", "https://")):
-        return _workbench(parts, _remote(parts, server, headers, timeout))
+        return _workbench(parts, _remote(parts, server, headers, timeout), timeout)
     words = shlex.split(server) if isinstance(server, str) else list(server)
     if not words:
         raise ValueError("an MCP server is a URL or a command, got nothing")
-    arguments = {"command": words[0], "args": words[1:], "read_timeout_seconds": timeout}
-    return _workbench(parts, parts.StdioServerParams(**arguments, env=None if env is None else dict(env)))
+    arguments = {"command": words[0], "args": words[1:], "read_timeout_seconds": timeout + _LATER}
+    return _workbench(parts, parts.StdioServerParams(**arguments, env=None if env is None else dict(env)), timeout)
 
 
 def _remote(parts: Any, url: str, headers: Mapping[str, str] | None, timeout: float) -> Any:
@@ -54,8 +58,9 @@ def _remote(parts: Any, url: str, headers: Mapping[str, str] | None, timeout: fl
     return made(url=url, headers=dict(headers or {}), timeout=timeout)
 
 
-def _workbench(parts: Any, params: Any) -> Workbench:
+def _workbench(parts: Any, params: Any, timeout: float) -> Workbench:
     workbench: Workbench = parts.McpWorkbench(params)
+    limit_calls(workbench, timeout)
     return workbench
 
 

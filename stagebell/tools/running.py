@@ -132,8 +132,7 @@ async def run_limited(
             return ended.value  # it had to wait for nothing
         return await _drive(work, waiting, watch, name, token, context)
     except CancelledError:
-        if token is not None:
-            token.cancel()
+        _cancel(token)
         if watch.taken and not stop.is_set:
             raise OutOfTime(name, seconds or 0.0) from None
         if watch.own and await watch.absorb() and not stop.is_set:
@@ -232,8 +231,7 @@ def _drive(
             except BaseException as error:
                 if watch.fired and isinstance(error, CancelledError):
                     watch.take_back()
-                    if token is not None:
-                        token.cancel()
+                    _cancel(token)
                     yield from _wind_up(work, error, name, context)
                     raise
                 waiting = watch.step(
@@ -243,6 +241,15 @@ def _drive(
                 waiting = watch.step(work.send, None, context)
     except StopIteration as stop:
         return stop.value
+
+
+def _cancel(token: CancellationToken | None) -> None:
+    """Cancel what the work was given; what somebody has hung on it may fail, which is no reason to go on."""
+    if token is not None:
+        try:
+            token.cancel()
+        except Exception:
+            logger.debug("what was linked to the cancellation of a tool could not be cancelled", exc_info=True)
 
 
 def _wind_up(work: _Work, error: CancelledError, name: str, context: Context) -> _Steps:

@@ -1,5 +1,6 @@
 """An MCP server for the tests, on standard input and output; with a port, over HTTP."""
 
+import asyncio
 import sys
 from typing import Any
 
@@ -27,6 +28,13 @@ async def open_shelf(context: Context[Any, Any, Any]) -> str:
     server.add_tool(shelf)
     await context.session.send_tool_list_changed()
     return "open"
+
+
+@server.tool()
+async def wait(seconds: float) -> str:
+    """Take so long."""
+    await asyncio.sleep(seconds)
+    return "at last"
 
 
 def shelf(number: int) -> str:

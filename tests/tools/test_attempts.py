@@ -120,6 +120,27 @@ async def test_cancelling_reaches_the_tool_and_the_caller(by: str) -> None:
     assert asyncio.all_tasks() == before
 
 
+async def test_what_a_tool_hangs_on_its_token_may_fail() -> None:
+    """As what AutoGen's client of MCP servers does: the tool is told to end all the same."""
+    started, ended, token = asyncio.Event(), asyncio.Event(), CancellationToken()
+
+    async def slow(context: ToolContext[Any]) -> None:
+        context.cancellation_token.link_future(object())  # type: ignore[arg-type]
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    task = asyncio.create_task(Bench(slow).run("slow", token=token))
+    await asyncio.wait_for(started.wait(), 5)
+    token.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, 5)
+    assert ended.is_set()
+    assert (await Bench(tool(slow, timeout=0.05)).error("slow"))[0] is ErrorCode.TIMEOUT
+
+
 async def test_a_call_that_is_cancelled_before_it_starts_never_runs() -> None:
     token = CancellationToken()
     token.cancel()

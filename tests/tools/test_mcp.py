@@ -69,6 +69,15 @@ async def test_a_server_of_either_kind_is_one_line(server: str | list[str]) -> N
             assert (await ask(runtime, name, **given)).content == said
 
 
+async def test_a_call_that_takes_too_long_ends_and_the_next_one_is_made() -> None:
+    async with LocalRuntime() as runtime:
+        await ToolAgent.register(runtime, "tools", lambda: ToolAgent("Tools.", [mcp_tools(COMMAND, timeout=2)]))
+        with pytest.raises(ToolExecutionException, match="did not end within 2 seconds") as late:
+            await ask(runtime, "wait", seconds=60)
+        assert vars(late.value)["code"] == "timeout"
+        assert (await ask(runtime, "wait", seconds=0)).content == "at last"
+
+
 async def test_a_server_that_was_restarted_is_found_again() -> None:
     """Its session is gone, and nobody has to start the agent anew."""
     port = free_port()
