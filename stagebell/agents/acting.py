@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeAlias, cast
 
@@ -74,13 +73,11 @@ class Acting(Generic[Deps]):
             work: the calls.
             now: the time, in milliseconds since the epoch.
         """
-        share = sum([each.kind in ("run", "handoff") for each in work.calls])
-        with self._deadline(run, now):
-            if len(work.calls) == 1:
-                outcomes = [await self._outcome(context, run, work.calls[0], share, now)]
-            else:
-                works = [self._outcome(context, run, each, share, now) for each in work.calls]
-                outcomes = await _together(work.calls, works)
+        if run.deadline is None:
+            outcomes = await self._outcomes(context, run, work.calls, now)
+        else:
+            with deadline((run.deadline - now()) / 1000):  # for what tools see of the time, and what they send
+                outcomes = await self._outcomes(context, run, work.calls, now)
         if sum(map(_size, outcomes)) > _LARGEST:
             outcomes = _not_too_large(outcomes)
         fatal = self._fatal(outcomes)
@@ -103,6 +100,14 @@ class Acting(Generic[Deps]):
         )
         error = result.text if result is not None and result.is_error else ""
         return Undone(undo.call.id, now(), error)
+
+    async def _outcomes(
+        self, context: RunContext[Deps], run: Run, calls: Sequence[Pending], now: Callable[[], int]
+    ) -> list[ToolResult | Waits]:
+        share = sum([each.kind in ("run", "handoff") for each in calls])
+        if len(calls) == 1:
+            return [await self._outcome(context, run, calls[0], share, now)]
+        return await _together(calls, [self._outcome(context, run, each, share, now) for each in calls])
 
     def _outcome(
         self, context: RunContext[Deps], run: Run, pending: Pending, share: int, now: Callable[[], int]
@@ -181,10 +186,6 @@ class Acting(Generic[Deps]):
         except (Undeliverable, StagebellError) as error:
             return ToolResult.error(call, ErrorCode.TRANSIENT, str(error))
         return Waits(call.id, "run", {"agent": str(agent), "run_id": run_id})
-
-    def _deadline(self, run: Run, now: Callable[[], int]) -> AbstractContextManager[None]:
-        """What tools see of the time that is left, and what they send, ends with the run's."""
-        return nullcontext() if run.deadline is None else deadline((run.deadline - now()) / 1000)
 
     def _fatal(self, outcomes: Sequence[ToolResult | Waits]) -> str:
         for outcome in outcomes:

@@ -14,7 +14,8 @@ import math
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Generic, TypeAlias, cast
+from itertools import chain
+from typing import Any, Final, Generic, TypeAlias
 
 from autogen_core import FunctionCall
 from autogen_core.models import ChatCompletionClient, CreateResult, LLMMessage, RequestUsage, SystemMessage
@@ -133,7 +134,7 @@ class Asking(Generic[Deps, Output]):
         blocks: Sequence[Block] = self.history.blocks(context.conversation)
         if self.processors:
             blocks = await shortened(blocks, self.processors)
-        return Request([*system, *(message for block in blocks for message in block)], tools, json_output)
+        return Request([*system, *chain.from_iterable(blocks)], tools, json_output)
 
     def _tools(self, context: RunContext[Deps]) -> list[ToolSchema]:
         tools = [*self.executor.tools.schemas(), *self.delegates.schemas]
@@ -189,7 +190,7 @@ class Asking(Generic[Deps, Output]):
         work = work if inspect.iscoroutine(work) else _coroutine(work)
         try:
             limited = run_limited(work, "the model", token=None, stop=Stop(token), seconds=self.request_timeout)
-            return cast("CreateResult", await limited)
+            result: CreateResult = await limited
         except OutOfTime:
             raise TimeoutError(f"no answer within {self.request_timeout:g} seconds") from None
         except CancelledError:
@@ -197,6 +198,7 @@ class Asking(Generic[Deps, Output]):
             if token.is_cancelled() or (task is not None and task.cancelling()):
                 raise
             raise ConnectionError("the client gave up the request by itself") from None
+        return result
 
     async def _meaning(
         self,

@@ -1,10 +1,13 @@
-"""What the loop is told, and what it asks for. `at` is when, in milliseconds since the epoch."""
+"""What the loop is told, and what it asks for. `at` is when, in milliseconds since the epoch.
+
+What every step makes is a tuple, which is made in a third of the time.
+"""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from pydantic import JsonValue
 
@@ -27,8 +30,7 @@ class TaskGiven:
     refused: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelDecided:
+class ModelDecided(NamedTuple):
     """The model wants tools, another agent, or a person; `calls` is the plan for that, in order."""
 
     decision: AnyDecision
@@ -78,8 +80,7 @@ class Waits:
     payload: JsonValue = None
 
 
-@dataclass(frozen=True, slots=True)
-class CallsHandled:
+class CallsHandled(NamedTuple):
     """What came of a group of calls, in order; `fatal` is why the run cannot go on after them, if so."""
 
     outcomes: tuple[ToolResult | Waits, ...]
@@ -192,15 +193,13 @@ Event: TypeAlias = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class RequestModel:
+class RequestModel(NamedTuple):
     """Ask the model; `retries` requests have failed just before."""
 
     retries: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class RunCalls:
+class RunCalls(NamedTuple):
     """Run these calls, which may overlap."""
 
     calls: tuple[Pending, ...]
@@ -250,8 +249,7 @@ Effect: TypeAlias = Begin | Finish | CancelBelow | Withdraw
 Action: TypeAlias = Due | Effect
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """The state after an event, and what is to be done: effects at once, then at most one thing that takes time."""
 
     state: LoopState

@@ -55,7 +55,7 @@ def bounded(state: LoopState, limits: Limits, now_ms: int) -> LoopState:
         return state
     limits = limits.within(run.job.limits)
     deadline = None if limits.timeout is None else now_ms + round(limits.timeout * 1000)
-    return replace(state, control=replace(state.control, run=run.but(limits=limits, deadline=deadline)))
+    return state.but(control=state.control.but(run=run.but(limits=limits, deadline=deadline)))
 
 
 def _upto(entries: Sequence[AnyEntry], run_id: str, step: int) -> list[AnyEntry]:

@@ -105,9 +105,9 @@ def with_reply(state: LoopState, run_id: str, reply: str) -> LoopState:
     control = state.control
     if control.run is not None and control.run.run_id == run_id:
         job = replace(control.run.job, reply=(*control.run.job.reply, reply))
-        return replace(state, control=replace(control, run=control.run.but(job=job)))
+        return state.but(control=control.but(run=control.run.but(job=job)))
     queue = tuple(replace(job, reply=(*job.reply, reply)) if job.run_id == run_id else job for job in control.queue)
-    return replace(state, control=replace(control, queue=queue))
+    return state.but(control=control.but(queue=queue))
 
 
 def with_reader(state: LoopState, run_id: str, offset: int, reply: str) -> LoopState:
@@ -117,12 +117,12 @@ def with_reader(state: LoopState, run_id: str, offset: int, reply: str) -> LoopS
 
 def with_readers(state: LoopState, readers: tuple[Reader, ...]) -> LoopState:
     """The state in which these wait."""
-    return replace(state, control=replace(state.control, readers=readers))
+    return state.but(control=state.control.but(readers=readers))
 
 
 def with_told(state: LoopState, told: int | None) -> LoopState:
     """The state in which the agent told itself to go on after this change; None: it did not."""
-    return state if state.control.told == told else replace(state, control=replace(state.control, told=told))
+    return state if state.control.told == told else state.but(control=state.control.but(told=told))
 
 
 def adopted(state: LoopState, new: LoopState) -> LoopState:
@@ -132,7 +132,7 @@ def adopted(state: LoopState, new: LoopState) -> LoopState:
         return new
     run = run.but(job=replace(run.job, reply=former.job.reply))
     sequence = max(new.control.sequence, state.control.sequence) + 1
-    return replace(new, control=replace(new.control, run=run, sequence=sequence, readers=state.control.readers))
+    return new.but(control=new.control.but(run=run, sequence=sequence, readers=state.control.readers))
 
 
 def _finished(state: LoopState, run_id: str) -> Finished:

@@ -217,8 +217,7 @@ def _returned(move: Move, event: RunReturned) -> None:
     if run is None or not _waits(run, event.call_id, "run"):
         return
     below = event.result
-    move.run = replace(
-        run,
+    move.run = run.but(
         waiting_for=_without(run, event.call_id),
         usage=run.usage + below.usage,
         steps_below=run.steps_below + below.steps,

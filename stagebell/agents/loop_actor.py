@@ -45,6 +45,7 @@ from stagebell.agents.tokens import tell_reader
 from stagebell.errors import DeferredReplyError, MessageError, ServerError, StagebellError
 from stagebell.messages.conversation import AnyEntry, RunResult
 from stagebell.messages.tool_calls import ErrorCode, ToolResult
+from stagebell.messages.trusted import trusted
 from stagebell.runtime.engine.deadlines import now_ms
 from stagebell.runtime.engine.deferred import DeferredReply
 from stagebell.runtime.engine.ports import GoingOn, Timers
@@ -129,7 +130,8 @@ class LoopActor(RoutedAgent):
             self._written.append(write_entry(entry))
             self._bytes += len(self._written[-1])
         self._written_of = entries
-        control, business = write_control(self.state.control), as_text(self.state.business)
+        control = write_control(self.state.control)
+        business = "null" if self.state.business is None else as_text(self.state.business)
         conversation = ",".join(self._written)
         return WrittenState(f'{{"conversation":[{conversation}],"control":{control},"business":{business}}}')
 
@@ -164,13 +166,14 @@ class LoopActor(RoutedAgent):
         In memory, where no commit comes in between, what is due next is done in the same turn.
         """
         runtime, next_one, steps = cast(GoingOn, self.runtime), cast("Due | None", work), 0
+        stored = not runtime.may_go_on()
         while next_one is not None:
             self._begun = self.state.control.sequence
             steps += 1
             if not steps % _STEPS_BETWEEN_YIELDS:
                 await asyncio.sleep(0)  # models and tools of tests never give way to others
             event = await self._outcome(next_one, ctx)
-            if isinstance(event, Answered) and not runtime.may_go_on():
+            if stored and isinstance(event, Answered):
                 event = self._with_room(event)
             self._begun = None  # it is done
             await self._move(event)
@@ -184,12 +187,13 @@ class LoopActor(RoutedAgent):
             limit = f"the limit is {self.limits.max_bytes:,}: let the next task begin another conversation"
             return ModelFailed(f"the conversation has {self._bytes:,} bytes, {limit}", now_ms(), final=True)
         try:
-            return cast(Event, await contained(self.perform(work, ctx), ctx.cancellation_token))
+            event: Event = await contained(self.perform(work, ctx), ctx.cancellation_token)
         except ServerError:
             raise  # the turn comes again, and with it this work
         except Exception as error:
             logger.exception("%s could not do what was due in its run", self.id)
             return impossible(work, str(error) if isinstance(error, Uncontrolled) else text_of(error))
+        return event
 
     def _with_room(self, event: Answered) -> Event:
         """An answer, or why a state that is stored has no room for it: it would be there up to three times."""
@@ -239,7 +243,7 @@ class LoopActor(RoutedAgent):
                 delay = min(_FIRST_PAUSE * 2 ** (retries - 1), _LONGEST_PAUSE)
                 await self._timers.schedule(ContinueRun(sequence=sequence), self.id, delay=delay)
             case _:
-                await tell(self.runtime, ContinueRun(sequence=sequence), self.id)
+                await tell(self.runtime, trusted(ContinueRun, sequence=sequence), self.id)
         self._told = sequence
         self._note_told(sequence)
 

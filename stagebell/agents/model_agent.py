@@ -19,7 +19,7 @@ from stagebell.agents.asking import Asking, Cost, Hook, Instructions, ToolsForSt
 from stagebell.agents.context import Deps, Output, RunContext, checked_business, current_run, read_business
 from stagebell.agents.delegates import Delegate, Delegates
 from stagebell.agents.dependencies import Dependencies, Factory
-from stagebell.agents.events import Compensate, Due, Event, RequestModel, RunCalls
+from stagebell.agents.events import Due, Event, RequestModel, RunCalls
 from stagebell.agents.history import Processor
 from stagebell.agents.limits import Limits
 from stagebell.agents.loop_actor import impossible
@@ -29,7 +29,7 @@ from stagebell.agents.run_agent import RunAgent
 from stagebell.agents.state import Run
 from stagebell.agents.stores.port import RunStore
 from stagebell.agents.streaming import Stream
-from stagebell.messages.conversation import Decided, Returned
+from stagebell.messages.conversation import Decided
 from stagebell.messages.reasons import explain, shorten
 from stagebell.messages.tool_calls import AnyDecision, Ask, ErrorCode, HandOff, UseTools
 from stagebell.runtime.engine.deadlines import now_ms
@@ -135,13 +135,11 @@ class ModelAgent(RunAgent, Generic[Deps, Output]):
             return impossible(work, text)
         token = current_run.set(context)
         try:
-            match work:
-                case RequestModel():
-                    return await self._asking.ask(context, self._used_ids(run), now_ms)
-                case RunCalls():
-                    return await self._acting.act(context, run, work, now_ms)
-                case Compensate():
-                    return await self._acting.compensate(context, run, work, now_ms)
+            if isinstance(work, RequestModel):
+                return await self._asking.ask(context, self._used_ids(run), now_ms)
+            if isinstance(work, RunCalls):
+                return await self._acting.act(context, run, work, now_ms)
+            return await self._acting.compensate(context, run, work, now_ms)
         finally:
             current_run.reset(token)
 
@@ -183,12 +181,8 @@ class ModelAgent(RunAgent, Generic[Deps, Output]):
         upto, used = self._used
         entries = self.state.conversation
         for entry in entries[upto:]:
-            if entry.run_id != run.run_id:
-                continue
-            if isinstance(entry, Decided):
+            if isinstance(entry, Decided) and entry.run_id == run.run_id:
                 used.update(_ids(entry.decision))
-            elif isinstance(entry, Returned):
-                used.add(entry.result.call_id)
         self._used = len(entries), used
         return used
 

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from stagebell.agents.events import UNCHANGED, Effect
 from stagebell.agents.limits import Limits
-from stagebell.agents.state import Control, Hold, Job, LoopState, Run
+from stagebell.agents.state import Hold, Job, LoopState, Run
 from stagebell.messages.conversation import AnyEntry, Decided, Noted, Returned
 from stagebell.messages.tool_calls import ToolCall, ToolResult, UseTools
 
@@ -51,7 +51,8 @@ class Move:
         control = self._before.control
         run = self.run or self.ended or control.run
         entries = (*self._before.conversation, *self._entries) if self._entries else self._before.conversation
-        return LoopState(entries, Control(run, self.queue, control.sequence + 1, control.readers), self.business)
+        after = control.but(run=run, queue=self.queue, sequence=control.sequence + 1, told=None)
+        return self._before.but(conversation=entries, control=after, business=self.business)
 
     # -- what the event meets
 

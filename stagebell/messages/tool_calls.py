@@ -88,7 +88,7 @@ class ToolResult(BaseModel):
         """As the model reads it: a text as it is, everything else as compact JSON."""
         if isinstance(self.value, str):
             return self.value
-        return _compact(self.value)
+        return str(self.value) if type(self.value) is int else _compact(self.value)
 
 
 class FinalOutput(BaseModel):

@@ -7,15 +7,20 @@ together from that, step by step, is right by its types, which a type checker se
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, ParamSpec, TypeVar, cast
+from typing import Any, Final, ParamSpec, TypeVar
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 P = ParamSpec("P")
 M = TypeVar("M", bound=BaseModel)
 
+_new: Final[Any] = object.__new__
 _set: Final = object.__setattr__
+_set_names, _set_extra, _set_private = (
+    vars(BaseModel)[f"__pydantic_{name}__"].__set__ for name in ("fields_set", "extra", "private")
+)
 _templates: Final[dict[Any, tuple[dict[str, Any], set[str]]]] = {}
 
 
@@ -26,18 +31,18 @@ def trusted(model: Callable[P, M], /, *_: P.args, **values: P.kwargs) -> M:
         model: the class; its defaults are values, not factories, and it keeps nothing private.
         values: its fields by name, each of the type that the class declares.
     """
-    template = _templates.get(model) or _template(cast("type[BaseModel]", model))
-    made = object.__new__(cast("type[M]", model))
-    _set(made, "__dict__", template[0] | values)
-    _set(made, "__pydantic_fields_set__", template[1])
-    _set(made, "__pydantic_extra__", None)
-    _set(made, "__pydantic_private__", None)
+    defaults, names = _templates.get(model) or _template(model)
+    made: M = _new(model)
+    _set(made, "__dict__", defaults | values)
+    _set_names(made, names)
+    _set_extra(made, None)
+    _set_private(made, None)
     return made
 
 
-def _template(model: type[BaseModel]) -> tuple[dict[str, Any], set[str]]:
+def _template(model: Any) -> tuple[dict[str, Any], set[str]]:
     """All fields in order, with their defaults; and their names."""
-    fields = model.model_fields
+    fields: dict[str, FieldInfo] = model.model_fields
     if model.__private_attributes__ or any(each.default_factory is not None for each in fields.values()):
         raise TypeError(f"{model.__name__} has fields that only its own constructor can fill")
     defaults = {name: None if each.default is PydanticUndefined else each.default for name, each in fields.items()}

@@ -117,14 +117,10 @@ class Attempts(Generic[DepsT]):
 
     async def _limited(self, life: Life[DepsT], context: ToolContext[Any], work: Awaitable[Any]) -> JsonValue:
         """The value of the tool at work, as JSON."""
-        result = await run_limited(
-            contained(work, context),
-            life.found.name,
-            token=context.cancellation_token,
-            stop=life.stop,
-            seconds=life.found.declares.timeout,
-        )
-        return as_json(result, f"the result of {life.found.name!r}")
+        tool, token = life.found, context.cancellation_token
+        work = contained(work, context)
+        result = await run_limited(work, tool.name, token=token, stop=life.stop, seconds=tool.declares.timeout)
+        return as_json(result, f"the result of {tool.name!r}")
 
     async def _judge_error(self, life: Life[DepsT], error: Exception) -> tuple[ToolResult, bool]:
         """The result of a call whose tool raised this, and whether the tool may run again."""

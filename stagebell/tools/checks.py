@@ -7,6 +7,8 @@ import json
 from collections.abc import Awaitable
 from typing import Any, Final, Never, cast
 
+from pydantic_core import from_json
+
 from stagebell.errors import InvalidArguments, ToolError
 from stagebell.messages.tool_calls import ErrorCode
 from stagebell.tools.containing import as_error, called, contained, passes
@@ -30,13 +32,21 @@ def parse(life: Life[Any]) -> Ended:
         life.note = "rewritten", "by a person"
         return None
     try:
-        found: object = _json.decode(life.call.arguments or "{}")
+        found: object = _read(life.call.arguments or "{}")
     except (ValueError, RecursionError) as error:
         return life.failed(ErrorCode.INVALID_ARGUMENTS, cleaned(f"the arguments are not JSON: {error}"))
     if not isinstance(found, dict):
         return life.failed(ErrorCode.INVALID_ARGUMENTS, f"the arguments are a JSON {_kind(found)}, not an object")
     life.given = cast("dict[str, Any]", found)
     return None
+
+
+def _read(text: str) -> Any:
+    """JSON data. Raises ValueError or RecursionError for anything else."""
+    try:
+        return from_json(text, allow_inf_nan=False)
+    except ValueError:
+        return _json.decode(text)  # it takes halves of surrogate pairs, and says better what is wrong
 
 
 def validate(life: Life[Any]) -> Ended:

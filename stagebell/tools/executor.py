@@ -143,7 +143,6 @@ class Executor(Generic[DepsT]):
         if not self.tools.is_ready:
             life.unlisted = await self._prepare()
         ended = await self._take(self._steps_for(life), life) or life.result
-        life.stop.check()
         assert ended is not None
         return self._answered(life, ended)
 
@@ -192,6 +191,8 @@ class Executor(Generic[DepsT]):
 
     def groups(self, calls: Sequence[ToolCall]) -> list[list[ToolCall]]:
         """Calls in groups that run one after the other; those of one group may overlap."""
+        if len(calls) == 1:
+            return [[*calls]]
         return [[calls[at] for at in group] for group in groups([self.access(call.name) for call in calls])]
 
     def access(self, name: str) -> Access:
@@ -210,22 +211,24 @@ class Executor(Generic[DepsT]):
         return ""
 
     async def _take(self, steps: _Steps[DepsT], life: Life[DepsT]) -> Ended:
-        """Take steps until one of them ends the call's life."""
+        """Take steps until one of them ends the call's life, or the call is cancelled while one waits."""
+        life.stop.check()
         for step, act in steps:
-            life.stop.check()
             try:
                 acting = act(life)
                 if acting is None or isinstance(acting, ToolResult | NeedsApproval):
                     ended = acting
                 else:
                     ended = await acting
+                    life.stop.check()
             except BaseException as error:
                 if passes(error) or step in (Step.INTENT, Step.RECORD):
                     raise  # or the turn is not ours any more, or the store is away
                 ended = life.failed(ErrorCode.FATAL, f"step {step} failed: {text_of(error)}")
             if ended is not None and step in _ASKED_ONCE:
                 ended = await self._unless_begun(life, ended)
-            self._tell(life, step, ended)
+            if self._sink is not None:
+                self._tell(life, step, ended)
             if ended is not None:
                 return ended
         return None
