@@ -121,7 +121,8 @@ class Asking(Generic[Deps, Output]):
         try:
             return await self._meaning(result, request, context, used_ids, now)
         except Exception as error:
-            return ModelFailed(f"the answer could not be checked: {_said(error)}", now(), final=True)
+            text = f"the answer could not be checked: {_said(error)}"
+            return ModelFailed(text, now(), final=True, usage=self._spent(result.usage))
 
     async def request(self, context: RunContext[Deps]) -> Request:
         """The request of this step, before the hooks: the one place where it is put together."""
@@ -234,6 +235,13 @@ class Asking(Generic[Deps, Output]):
 
     def _known(self, name: str) -> bool:
         return self.executor.tools.find(name) is not None or self.delegates.kind(name) != "tool"
+
+    def _spent(self, usage: RequestUsage) -> Usage:
+        """What an answer took that came to nothing; without its cost, when that cannot be told."""
+        try:
+            return self._usage(usage)
+        except Exception:
+            return Usage(requests=1, prompt_tokens=usage.prompt_tokens, completion_tokens=usage.completion_tokens)
 
     def _usage(self, usage: RequestUsage) -> Usage:
         return Usage(

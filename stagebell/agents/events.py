@@ -64,11 +64,12 @@ class AnswerRejected:
 
 @dataclass(frozen=True, slots=True)
 class ModelFailed:
-    """The model gave no answer; with `final`, asking again is of no use."""
+    """The model gave no answer that can be used; with `final`, asking again is of no use. `usage` is what it took."""
 
     error: str
     at: int
     final: bool = False
+    usage: Usage | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,7 +161,8 @@ def _model_failed(move: Move, event: ModelFailed) -> None:
     if run is None:
         return
     move.add(Noted(**move.stamp(), what="model_failed", data=event.error))
-    move.run = run.but(retries=run.retries + 1, hold=move.hold_after(run))
+    usage = run.usage if event.usage is None else run.usage + event.usage
+    move.run = run.but(retries=run.retries + 1, usage=usage, hold=move.hold_after(run))
     if event.final or run.retries >= run.limits.model_retries:
         end(move, FAILED, TerminationReason.MODEL_ERROR, f"the model gave no answer: {event.error}")
     else:

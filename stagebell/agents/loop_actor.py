@@ -201,7 +201,7 @@ class LoopActor(RoutedAgent):
         if size <= _SMALL or self._bytes + 3 * size <= self.limits.max_bytes * _ROOM:
             return event
         text = f"the answer has {size:,} bytes, for which a conversation of {self._bytes:,} bytes has no room"
-        return ModelFailed(text, now_ms(), final=True)
+        return ModelFailed(text, now_ms(), final=True, usage=event.usage)
 
     async def _apply(self, event: Event) -> None:
         """Let the loop move on, do what that asks for, and see to it that what is due will be done."""

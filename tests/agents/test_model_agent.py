@@ -331,6 +331,21 @@ async def test_usage_and_cost_are_summed_up_and_bounded(runtime: LocalRuntime) -
     assert (result.usage.requests, result.usage.tokens, round(result.usage.cost, 3)) == (3, 330, 0.3)
 
 
+@pytest.mark.parametrize("place", ["validator", "cost"])
+async def test_an_answer_that_cannot_be_checked_has_been_paid_for(runtime: LocalRuntime, place: str) -> None:
+    def fails(*given: Any) -> Any:
+        raise RuntimeError("no way")
+
+    options: dict[str, Any] = {"output_validators": [fails]} if place == "validator" else {"cost": fails}
+    if place == "validator":
+        options["cost"] = lambda usage: 0.5
+    await host_model(runtime, says("an answer"), **options)
+    result = await run(runtime)
+    assert result.reason is TerminationReason.MODEL_ERROR
+    assert (result.usage.requests, result.usage.cost) == (1, 0.5 if place == "validator" else 0.0)
+    assert result.usage.tokens > 0
+
+
 async def test_an_answer_is_told_while_it_is_written(runtime: LocalRuntime) -> None:
     chunks: list[TokenChunk] = []
     first = asyncio.Event()

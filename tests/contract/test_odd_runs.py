@@ -69,6 +69,7 @@ async def test_an_answer_for_which_there_is_no_room_ends_the_run(runtime: Any, s
     else:
         assert result.reason is TerminationReason.MODEL_ERROR
         assert "no room" in result.text
+        assert result.usage.requests == 1
         assert len(model.requests) == 1
 
 
