@@ -6,7 +6,9 @@ import asyncio
 from typing import Any
 
 import pytest
+from autogen_core import AgentId
 
+from stagebell import Publisher
 from stagebell.agents.delegates import handoff
 from stagebell.agents.limits import Limits
 from stagebell.agents.messages import TokenChunk
@@ -193,3 +195,15 @@ async def test_a_worker_that_dies_begins_its_answer_anew(make_runtime: Any, star
     after = [chunk async for chunk in tokens]
     assert (before.text, before.index, after[0].index) == ("one ", 0, 0)
     assert text_of(after) == (await handle.result()).output == "one two three"
+
+
+@pytest.mark.needs(any_object=False)
+async def test_who_hosts_nothing_cannot_listen(runtime: Any, start: Any) -> None:
+    """And is told so before anything was started."""
+    model = await host_model(runtime, says("done"))
+    await start(runtime)
+    async with Publisher(runtime._url, namespace=runtime._namespace) as publisher:
+        with pytest.raises(ValueError, match="a Publisher hosts no agent"):
+            await Runs(publisher).start("assistant", "x", conversation="c", tokens=True)
+    assert (await runtime.agent_save_state(AgentId("assistant", "c"))).get("conversation", []) == []
+    assert not model.requests
