@@ -10,7 +10,12 @@ PROGRESS: dict[str, Mutation] = {
     "commit-no-version": Mutation(
         "commit", "if mode ~= 'plain' and ARGV[6] ~= '' and v ~= ARGV[6] then return refuse({'STALE', v}) end", ""
     ),
-    "commit-no-replies": Mutation("commit", "(kept and count(KEYS[6], '#r') or 0) < tonumber(ARGV[14])", "false"),
+    "commit-no-replies": Mutation(
+        "commit",
+        "(kept and count(KEYS[6], '#r') or 0) < tonumber(ARGV[14])",
+        "false",
+        COMMIT + "test_a_refused_commit_changes_nothing",
+    ),
     "commit-no-savepoints": Mutation(
         "commit",
         "own < tonumber(ARGV[15])",
@@ -96,7 +101,7 @@ REGISTRY: dict[str, Mutation] = {
     )
     for script, n, seen_by in (
         ("send", 1, SEND + "test_recipients_found_in_an_older_registry_are_refused"),
-        ("commit", 17, ""),
+        ("commit", 17, COMMIT + "test_a_refused_commit_changes_nothing"),
         ("fanout", 5, EVENTS + "test_a_refused_fan_out_changes_nothing"),
         ("call", 8, CALL + "test_a_callee_found_in_an_older_registry_is_refused"),
     )

@@ -17,7 +17,7 @@ import logging
 from asyncio import TimerHandle, get_running_loop
 
 from stagebell.errors import ServerError
-from stagebell.runtime.redis.partition import Owned
+from stagebell.runtime.redis.owned import Owned
 from stagebell.runtime.redis.services import Services
 from stagebell.runtime.redis.timed import delivery_of
 from stagebell.runtime.redis.timer_scripts import DueTimer

@@ -4,8 +4,7 @@ A partition holds `credit` messages in memory. When these all wait, what they wa
     - A call from a turn. Somebody's turn is open until it is answered, perhaps that of the agent for which all that is
       in memory waits (A calls B, and B calls A). Such calls are always read: they are not many more than open turns.
     - When a few agents hold all the credit, and are slow, messages for other agents. Some are read, again and again.
-    - When all is read anew, turns that have savepoints.
-The order of the messages of an agent is kept, except that a call passes what is no call, and such a turn all others.
+Both keep the order of the messages of each agent, except that a call may pass what is no call.
 """
 
 from __future__ import annotations
@@ -74,30 +73,9 @@ class LookAhead:
         self._looking = False
         self._again = False
 
-    def start_over(self, were_open: Sequence[tuple[str, str]]) -> None:
-        """Everything is read anew: of these turns, by entry id and turn id, first those that have savepoints.
-
-        These are on top of a state that no other message may change before; but a server that went back may have given
-        lower ids than theirs to what came later.
-        """
+    def start_over(self) -> None:
+        """Everything is read anew."""
         self._position = (0, 0)
-        for entry_id, turn_id in were_open:
-            self._read_first(entry_id, turn_id)
-
-    def _read_first(self, entry_id: str, turn_id: str) -> None:
-        partition = self._partition
-        generation, keys, saved = partition.generation, partition.keys, dict[str, bytes]()
-
-        def look(answer: BaseException | dict[str, bytes]) -> None:
-            saved.update({} if isinstance(answer, BaseException) else answer)
-
-        def take(answer: BaseException | Sequence[InboxEntry]) -> None:
-            for _, entry in self._valid(answer, generation):
-                if saved and (entry.entry_id, entry.turn_id) == (entry_id, turn_id) and not partition.holds(entry):
-                    partition.take_early(entry)
-
-        self._link.run(lambda scripts: scripts.savepoints(keys.savepoints(turn_id)), look)
-        self._link.run(lambda scripts: scripts.read(keys.inbox, entry_id, 1), take)
 
     # -- calls
 

@@ -32,8 +32,9 @@ from stagebell.runtime.redis.keys import EventsKeys, LeasedKeys, ProcessKeys
 from stagebell.runtime.redis.later import DurableReplies
 from stagebell.runtime.redis.lease_thread import LeaseKeeper
 from stagebell.runtime.redis.membership import describe_member
+from stagebell.runtime.redis.owned import Owned
 from stagebell.runtime.redis.ownership import Ownership
-from stagebell.runtime.redis.partition import Owned, Partition
+from stagebell.runtime.redis.partition import Partition
 from stagebell.runtime.redis.passivation import Passivation
 from stagebell.runtime.redis.rights import WORKER_COMMANDS
 from stagebell.runtime.redis.services import Services

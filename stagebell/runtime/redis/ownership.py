@@ -32,7 +32,8 @@ from stagebell.runtime.redis.held_here import HeldHere, agents_not_held
 from stagebell.runtime.redis.keys import LeasedKeys, NamespaceKeys
 from stagebell.runtime.redis.lease_thread import LeaseKeeper
 from stagebell.runtime.redis.membership import Membership
-from stagebell.runtime.redis.partition import Accept, Owned, Partition
+from stagebell.runtime.redis.owned import Owned
+from stagebell.runtime.redis.partition import Accept, Partition
 from stagebell.runtime.redis.results import Grant, Taken
 from stagebell.runtime.redis.services import Services
 from stagebell.runtime.redis.storage import stored_of
@@ -210,9 +211,11 @@ class Ownership:
         self._leases.add(keys, grant.token)
         partition = make(grant.token, keys)
         partition.careful = bool(grant.previous) and not grant.previous.startswith("released:")
+        begun = await self._services.link.submit(lambda scripts: scripts.attempts(keys)) if grant.previous else {}
         if partition.careful:
-            partition.attempts = await self._services.link.submit(lambda scripts: scripts.attempts(keys))
+            partition.attempts = begun
         if isinstance(partition, Partition):
+            partition.begun = begun
             self._services.marks.look(keys)
             partition.on_start_over = lambda: self._services.marks.look(keys)
             await partition.ends.take_over()

@@ -3,8 +3,10 @@
 What holds at all times
     - `last` is the highest entry id that was read; every entry up to it is in `pending`, is held back (`holding`), was
       consumed, or came back from the dead (see `audit`).
-    - Messages are handed on in the order of the inbox. A bell that carries a message is used only when nothing before
-      it is missing, which the entry before it tells, that it names; else the inbox is read.
+    - Messages are handed on in the order of the inbox; of those that are read at once, what had begun comes first: its
+      savepoints are on top of a state that nothing else may change before.
+    - A bell that carries a message is used only when nothing before it is missing, which the entry before it, that it
+      names, tells; else the inbox is read.
     - At most `credit` messages are in memory; the rest is read when half of them are done. What must not wait for that
       is read early (`lookahead`), and passed over when its place in the inbox comes.
     - Messages of an agent whose turn goes on at a former owner (`held`) wait here unread: nothing of them could be
@@ -16,8 +18,7 @@ What holds at all times
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from autogen_core import AgentId
 
@@ -43,41 +44,6 @@ from stagebell.runtime.redis.results import InboxEntry
 logger = logging.getLogger("stagebell")
 
 
-class Owned(Protocol):
-    """What a worker owns by a lease."""
-
-    keys: LeasedKeys
-    token: str
-    owned: bool
-    careful: bool
-    attempts: dict[str, int]
-
-    @property
-    def busy(self) -> bool:
-        """True while messages of it are in memory."""
-        ...
-
-    def read(self) -> None:
-        """Read on, when there is more to read."""
-        ...
-
-    def drain(self) -> None:
-        """Start nothing more."""
-        ...
-
-    def lose(self) -> None:
-        """It belongs to another worker now."""
-        ...
-
-    def let_go(self) -> None:
-        """The runtime stops."""
-        ...
-
-    async def audit(self) -> None:
-        """Compare memory with the server."""
-        ...
-
-
 Accept = Callable[["Partition", str, str, str, bytes], Incoming]
 Leave = Callable[[Activation], None]
 
@@ -94,6 +60,7 @@ class Partition:
         self.pending: dict[str, Incoming] = {}
         self.agents: dict[str, Activation] = {}
         self.attempts: dict[str, int] = {}
+        self.begun: Collection[str] = ()  # turns that were begun when the inbox was read from the beginning
         self.owned = True
         self.draining = False
         self.careful = False  # what is in the inbox now may have killed its former owner
@@ -223,12 +190,13 @@ class Partition:
             return
         if not self.owned:
             return
-        for entry_id, turn_id, agent, envelope in answer:
-            id = parse_entry_id(entry_id)
-            if entry_id in self.pending:
+        known = self.last
+        for entry in sorted(answer, key=lambda entry: entry.turn_id not in self.begun) if self.begun else answer:
+            id = parse_entry_id(entry.entry_id)
+            if entry.entry_id in self.pending:
                 self.last = max(self.last, id)
-            elif id > self.last:
-                self._take(entry_id, id, turn_id, agent, envelope)
+            elif id > known:
+                self._take(entry.entry_id, id, entry.turn_id, entry.agent, entry.envelope)
         if len(answer) >= room:
             self._more = True
         else:
@@ -246,7 +214,7 @@ class Partition:
         self._park_or_take(*entry)
 
     def _take(self, entry_id: str, id: EntryId, turn_id: str, agent: str, envelope: bytes) -> None:
-        self.last = id
+        self.last = max(self.last, id)
         if self._stays(agent, envelope):
             self.holding.of(agent).ids[entry_id] = None
         else:
@@ -346,15 +314,19 @@ class Partition:
         """Forget what is in memory and read the inbox again; the token stays."""
         if not self.owned:
             return
-        were_open = [(entry_id, message.turn_id) for entry_id, message in self.pending.items() if message.is_open]
         self._forget_pending()
         self.generation += 1
         self._told = max(self._told, self.last)
         self.last, self._more = (0, 0), True
         self.ends.start_over()
         self.on_start_over()
-        self._ahead.start_over(were_open)
+        self._ahead.start_over()
+        self._link.run(lambda scripts: scripts.attempts(self.keys), self._hear_begun)
         self._read_on()
+
+    def _hear_begun(self, answer: Mapping[str, int] | BaseException) -> None:
+        if not isinstance(answer, BaseException):
+            self.begun = answer
 
     def drain(self) -> None:
         """Take no more messages, and let those go that were not started; the inbox keeps them."""

@@ -20,7 +20,7 @@ from stagebell.runtime.redis.awaiting import Awaiting
 from stagebell.runtime.redis.commit_order import CommitOrder
 from stagebell.runtime.redis.directory import Directory
 from stagebell.runtime.redis.link import Link
-from stagebell.runtime.redis.partition import Owned
+from stagebell.runtime.redis.owned import Owned
 from stagebell.runtime.redis.replies import Replies
 from stagebell.runtime.redis.settings import RedisSettings
 from stagebell.runtime.redis.transport import Transport

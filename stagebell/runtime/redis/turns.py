@@ -345,11 +345,6 @@ class DurableTurn(RetriedTurn):
             turn = turn._parent
 
     @property
-    def is_open(self) -> bool:
-        """True while its turn is open, and not nested in another."""
-        return self.turn is not None and self.turn.below is None
-
-    @property
     def held_turn(self) -> tuple[str, str] | None:
         """Agent and turn id, when a release of the partition must leave a hold for this turn."""
         if self.turn is None or self.turn.below is not None or self.abandoned or self.sent:

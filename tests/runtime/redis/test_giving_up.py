@@ -109,6 +109,19 @@ class Impatient(Diary):
 
 
 @agent_options(state_type="Diary")
+class Finishing(Diary):
+    """The same, but it ends."""
+
+    @message_handler
+    async def on_step(self, message: Step, ctx: MessageContext) -> None:
+        """The handler."""
+        self.lines.append(message.names[0])
+        if message.names[0] == "outer":
+            await self.send_message(Step(names=["back", "inner"], fails=[]), BACK)
+            self.lines.append("goes on")
+
+
+@agent_options(state_type="Diary")
 class InAHurry(Impatient):
     """At the next owner."""
 
@@ -126,6 +139,24 @@ async def test_a_call_that_is_given_up_before_the_server_has_answered(bench: Ben
     heir = await bench.start(InAHurry, Back)
     await asyncio.wait_for(call, 10)
     assert await bench.lines(heir) == ["outer", "inner", "goes on", *more]
+
+
+async def test_what_had_begun_runs_again_before_a_message_that_came_earlier(bench: Bench) -> None:
+    """A call may pass a publish. Its savepoint, loaded after the publish has changed the state, would undo that."""
+    Impatient.entered = asyncio.Event()
+    victim = await bench.start(Impatient, Back)
+    call = bench.call("outer")
+    await asyncio.wait_for(Impatient.entered.wait(), 8)
+    await crash(victim)
+    (inbox,) = [key for key in bench.view.keys(":in") if bench.view.client.xlen(key)]
+    ((entry_id, begun),) = bench.view.client.xrange(inbox)
+    told = '{"v":1,"id":"x","type":"Step","kind":"send","to":"diary/d","data":{"names":["earlier"],"fails":[]}}'
+    bench.view.client.delete(inbox)
+    bench.view.client.xadd(inbox, {"m": "x", "a": "diary/d", "e": told}, id="1-0")
+    bench.view.client.xadd(inbox, begun, id=entry_id)
+    heir = await bench.start(Finishing, Back)
+    await asyncio.wait_for(call, 10)
+    assert await bench.lines(heir) == ["outer", "inner", "goes on", "earlier"]
 
 
 @agent_options(state_type="Diary")
