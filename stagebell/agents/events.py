@@ -5,7 +5,6 @@ What every step makes is a tuple, which is made in a third of the time.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
@@ -13,9 +12,7 @@ from pydantic import JsonValue
 
 from stagebell.agents.state import Hold, Job, LoopState, Pending, Run, Undo, WaitKind
 from stagebell.messages.conversation import RunResult, Usage
-from stagebell.messages.tool_calls import AnyDecision, ToolResult, UseTools
-
-_LONG: Final = 5_000  # characters
+from stagebell.messages.tool_calls import AnyDecision, ToolResult
 
 UNCHANGED: Final[JsonValue] = "\0unchanged"
 """In the place of the business section: it stays as it is."""
@@ -261,21 +258,3 @@ class Step(NamedTuple):
     def actions(self) -> tuple[Action, ...]:
         """All of them, in order."""
         return self.effects if self.due is None else (*self.effects, self.due)
-
-
-Answered: TypeAlias = ModelDecided | OutputAccepted | AnswerRejected
-"""What the model has said."""
-
-
-def size_of(event: Answered) -> int:
-    """How many bytes of JSON the model has said, for what is long; else not more than it has characters."""
-    match event:
-        case ModelDecided(decision, calls):
-            texts = [each.call.arguments for each in calls]
-            if isinstance(decision, UseTools):
-                texts.append(decision.text)
-        case OutputAccepted(output):
-            texts = [output if isinstance(output, str) else json.dumps(output)]
-        case AnswerRejected(answer, error):
-            texts = [answer, error]
-    return sum(len(text) if len(text) < _LONG else len(json.dumps(text, ensure_ascii=False).encode()) for text in texts)

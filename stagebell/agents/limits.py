@@ -24,8 +24,8 @@ class Limits(BaseModel):
         output_retries: how many answers that are not valid the model may correct.
         model_retries: how many times in a row a request that failed is made again.
         repeated_calls: so many rounds of the same calls with the same results end the run.
-        max_bytes: of the conversation as JSON, on a runtime that stores it with each turn; a longer one ends the run.
-            It has to leave room below `max_state_bytes` for the results of a step.
+        max_bytes: of the conversation as JSON, where each turn stores it; with more, no further step is begun. By
+            default two thirds of what a state may have there (`max_state_bytes`); a step may come to the rest.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
@@ -38,7 +38,7 @@ class Limits(BaseModel):
     output_retries: int = Field(default=2, ge=0)
     model_retries: int = Field(default=2, ge=0)
     repeated_calls: int | None = Field(default=3, ge=2)
-    max_bytes: int = Field(default=700_000, ge=1)
+    max_bytes: int | None = Field(default=None, ge=1)
 
     def check(self) -> Self:
         """These limits. Raises ValueError when nothing in them bounds a run."""

@@ -20,7 +20,6 @@ from stagebell.agents.acting import tell
 from stagebell.agents.contained import Uncontrolled, contained
 from stagebell.agents.ends import tell_end
 from stagebell.agents.events import (
-    Answered,
     Begin,
     CallsHandled,
     CancelBelow,
@@ -34,12 +33,12 @@ from stagebell.agents.events import (
     RunCalls,
     Undone,
     Withdraw,
-    size_of,
 )
 from stagebell.agents.inquiries import what_happened, with_readers, with_told
 from stagebell.agents.limits import Limits
 from stagebell.agents.loop import due, next_step
 from stagebell.agents.messages import CancelRun, ContinueRun, RunEnded, RunOverdue, Task
+from stagebell.agents.room import bytes_of, most_bytes, with_room
 from stagebell.agents.state import Job, LoopState, read_state, write_control, write_entry
 from stagebell.agents.tokens import tell_reader
 from stagebell.errors import DeferredReplyError, MessageError, ServerError, StagebellError
@@ -48,7 +47,7 @@ from stagebell.messages.tool_calls import ErrorCode, ToolResult
 from stagebell.messages.trusted import trusted
 from stagebell.runtime.engine.deadlines import now_ms
 from stagebell.runtime.engine.deferred import DeferredReply
-from stagebell.runtime.engine.ports import GoingOn, Timers
+from stagebell.runtime.engine.ports import GoingOn, StateLimit, Timers
 from stagebell.runtime.engine.snapshots import WrittenState, as_text
 from stagebell.runtime.engine.timers import TimerId
 from stagebell.tools.approvals import withdraw_approval
@@ -59,8 +58,6 @@ logger = logging.getLogger("stagebell")
 _FIRST_PAUSE: Final = 0.2  # seconds before a request that failed is made again; each further one is twice as long
 _LONGEST_PAUSE: Final = 10.0
 _STEPS_BETWEEN_YIELDS: Final = 16
-_SMALL: Final = 50_000  # bytes of an answer for which there is room in any case
-_ROOM: Final = 1.4  # what a state may have, by `max_bytes`: a little less than `max_state_bytes` when both are defaults
 
 _handlers: dict[type, Any] = {}
 
@@ -128,7 +125,7 @@ class LoopActor(RoutedAgent):
             self._written, known, self._bytes = [], 0, 0
         for entry in entries[known:]:
             self._written.append(write_entry(entry))
-            self._bytes += len(self._written[-1])
+            self._bytes += bytes_of(self._written[-1])
         self._written_of = entries
         control = write_control(self.state.control)
         business = "null" if self.state.business is None else as_text(self.state.business)
@@ -166,15 +163,14 @@ class LoopActor(RoutedAgent):
         In memory, where no commit comes in between, what is due next is done in the same turn.
         """
         runtime, next_one, steps = cast(GoingOn, self.runtime), cast("Due | None", work), 0
-        stored = not runtime.may_go_on()
         while next_one is not None:
             self._begun = self.state.control.sequence
             steps += 1
             if not steps % _STEPS_BETWEEN_YIELDS:
                 await asyncio.sleep(0)  # models and tools of tests never give way to others
             event = await self._outcome(next_one, ctx)
-            if stored and isinstance(event, Answered):
-                event = self._with_room(event)
+            if (limit := self._state_limit) is not None:
+                event = with_room(event, str(self.id), limit, self._size_after, now_ms())
             self._begun = None  # it is done
             await self._move(event)
             next_one = self._due()
@@ -183,9 +179,10 @@ class LoopActor(RoutedAgent):
         await self._go_on()
 
     async def _outcome(self, work: Due, ctx: MessageContext) -> Event:
-        if isinstance(work, RequestModel) and self._bytes > self.limits.max_bytes:
-            limit = f"the limit is {self.limits.max_bytes:,}: let the next task begin another conversation"
-            return ModelFailed(f"the conversation has {self._bytes:,} bytes, {limit}", now_ms(), final=True)
+        most = most_bytes(self._state_limit, self.limits.max_bytes)
+        if isinstance(work, RequestModel) and most is not None and self._bytes > most:
+            text = f"the conversation has {self._bytes:,} bytes, and begins no step from {most:,} on"
+            return ModelFailed(f"{text}: let the next task begin another conversation", now_ms(), final=True)
         try:
             event: Event = await contained(self.perform(work, ctx), ctx.cancellation_token)
         except ServerError:
@@ -195,13 +192,17 @@ class LoopActor(RoutedAgent):
             return impossible(work, str(error) if isinstance(error, Uncontrolled) else text_of(error))
         return event
 
-    def _with_room(self, event: Answered) -> Event:
-        """An answer, or why a state that is stored has no room for it: it would be there up to three times."""
-        size = size_of(event)
-        if size <= _SMALL or self._bytes + 3 * size <= self.limits.max_bytes * _ROOM:
-            return event
-        text = f"the answer has {size:,} bytes, for which a conversation of {self._bytes:,} bytes has no room"
-        return ModelFailed(text, now_ms(), final=True, usage=event.usage)
+    @property
+    def _state_limit(self) -> int | None:
+        """How many bytes a state may have here; None where it is not stored with each turn."""
+        return cast(StateLimit, self.runtime).state_limit
+
+    def _size_after(self, event: Event) -> int:
+        """How many bytes the state will have after an event."""
+        after = next_step(self.state, event, self.limits).state
+        new = [bytes_of(write_entry(entry)) for entry in after.conversation[len(self._written_of) :]]
+        rest = bytes_of(write_control(after.control)) + bytes_of(as_text(after.business))
+        return self._bytes + sum(new) + rest + len(after.conversation)
 
     async def _apply(self, event: Event) -> None:
         """Let the loop move on, do what that asks for, and see to it that what is due will be done."""

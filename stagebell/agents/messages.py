@@ -13,15 +13,20 @@ RunEnded                                       to the agent whose run started th
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
 
 from stagebell.agents.limits import Limits
 from stagebell.agents.state import Hold, Parent
+from stagebell.agents.writable import writable, writable_value
 from stagebell.messages.conversation import Entry, RunResult, RunStatus
 
 _CLOSED: Final = ConfigDict(frozen=True, extra="forbid")
+
+# What a person or a program says, as UTF-8 can write it.
+_Text = Annotated[str, AfterValidator(writable)]
+_Data = Annotated[dict[str, Any], AfterValidator(writable_value)]
 
 
 class Task(BaseModel):
@@ -38,10 +43,10 @@ class Task(BaseModel):
 
     model_config = _CLOSED
 
-    content: str
-    source: str = "user"
-    deps_key: str = ""
-    business: dict[str, JsonValue] | None = None
+    content: _Text
+    source: _Text = "user"
+    deps_key: _Text = ""
+    business: Annotated[dict[str, JsonValue], AfterValidator(writable_value)] | None = None
     limits: Limits | None = None
     paused: bool = False
 
@@ -136,7 +141,7 @@ class CancelRun(BaseModel):
     model_config = _CLOSED
 
     run_id: str
-    why: str = ""
+    why: _Text = ""
 
 
 class AnswerQuestion(BaseModel):
@@ -146,7 +151,7 @@ class AnswerQuestion(BaseModel):
 
     run_id: str
     call_id: str
-    text: str
+    text: _Text
 
 
 class AdoptRun(BaseModel):
@@ -155,7 +160,7 @@ class AdoptRun(BaseModel):
     model_config = _CLOSED
 
     run_id: str
-    state: dict[str, Any]
+    state: _Data
     replace: bool = False
 
 

@@ -11,15 +11,23 @@ be done, what has to be undone when the run fails.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, Self
 
 from pydantic import ConfigDict, JsonValue, TypeAdapter, ValidationError
 
 from stagebell.agents.limits import Limits
 from stagebell.errors import MalformedState
-from stagebell.messages.conversation import AnyEntry, Entry, RunResult, RunStatus, TerminationReason, Usage
+from stagebell.messages.conversation import (
+    AnyEntry,
+    Entry,
+    Finished,
+    RunResult,
+    RunStatus,
+    TerminationReason,
+    Usage,
+)
 from stagebell.messages.reasons import explain
 from stagebell.messages.tool_calls import ToolCall, ToolResult
 
@@ -282,7 +290,7 @@ def dump_entry(entry: AnyEntry) -> Any:
 
 def dump_control(control: Control) -> Any:
     """The control section as JSON data; what has its default is left out."""
-    return _control.dump_python(control, mode="json", exclude_defaults=True)
+    return _control.dump_python(_without_output(control), mode="json", exclude_defaults=True)
 
 
 def write_entry(entry: AnyEntry) -> str:
@@ -292,7 +300,25 @@ def write_entry(entry: AnyEntry) -> str:
 
 def write_control(control: Control) -> str:
     """The control section as JSON text; what has its default is left out."""
-    return _control.dump_json(control, exclude_defaults=True).decode()
+    return _control.dump_json(_without_output(control), exclude_defaults=True).decode()
+
+
+def _without_output(control: Control) -> Control:
+    """The output of a run that has ended is in the conversation, and may be large."""
+    run = control.run
+    if run is None or run.result is None or run.result.output is None:
+        return control
+    return replace(control, run=run.but(result=run.result.model_copy(update={"output": None})))
+
+
+def _with_output(control: Control, entries: Sequence[AnyEntry]) -> Control:
+    run = control.run
+    if run is None or run.result is None or run.result.output is not None:
+        return control
+    ended = next((each for each in reversed(entries) if each.run_id == run.run_id and isinstance(each, Finished)), None)
+    if ended is None or ended.output is None:
+        return control
+    return replace(control, run=run.but(result=run.result.model_copy(update={"output": ended.output})))
 
 
 def dump_state(state: LoopState) -> dict[str, Any]:
@@ -320,7 +346,7 @@ def read_state(agent: str, data: Mapping[str, Any]) -> LoopState:
     try:
         entries = _entries.validate_python(data.get("conversation", ()), strict=False)
         section = "control"
-        control = _control.validate_python(data.get("control", {}))
+        control = _with_output(_control.validate_python(data.get("control", {})), entries)
         section = "business"
         return LoopState(entries, control, _business.validate_python(data.get("business")))
     except ValidationError as error:

@@ -339,6 +339,11 @@ class Host:
         """Tell an agent of a message that was set aside."""
         self._telling.tell(word, to, None, None)
 
+    @property
+    def state_limit(self) -> int | None:
+        """How many bytes a stored state may have; see `ports.StateLimit`."""
+        return None
+
     def may_go_on(self) -> bool:
         """Whether the turn that asks may do at once what it would else tell its own agent; see `ports.GoingOn`."""
         turn = self._caller()

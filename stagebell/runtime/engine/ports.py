@@ -170,6 +170,15 @@ class SavedStates(Protocol):
         ...
 
 
+class StateLimit(Protocol):
+    """How large a stored state may be; both runtimes can tell."""
+
+    @property
+    def state_limit(self) -> int | None:
+        """In bytes, as it is stored; None for a runtime that stores none with its turns."""
+        ...
+
+
 class GoingOn(Protocol):
     """Agents that go on by telling themselves; both runtimes can do this."""
 

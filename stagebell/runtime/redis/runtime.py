@@ -89,6 +89,11 @@ class RedisRuntime(Scheduling):
         self._starting: Future[None] | None = None
         self._ending: Task[None] | None = None
 
+    @property
+    def state_limit(self) -> int:
+        """How many bytes a stored state may have: `max_state_bytes`."""
+        return self._settings.max_state_bytes
+
     async def __aenter__(self) -> Self:
         await self.start()
         return self
