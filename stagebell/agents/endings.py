@@ -134,7 +134,7 @@ def _conclude(move: Move, status: RunStatus, reason: TerminationReason, text: st
     )
     move.add(entry)
     move.act(Finish(run.job, result, timed=run.deadline is not None))
-    move.ended, move.run = run.but(job=replace(run.job, reply=()), undo=(), result=result), None
+    move.ended, move.run = run.but(job=run.job.but(reply=()), undo=(), result=result), None
 
 
 def _deadline(job: Job, limits: Limits, at: int) -> int | None:

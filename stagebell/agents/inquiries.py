@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from stagebell.agents.messages import RunEvents, RunSnapshot, Task
@@ -104,9 +103,9 @@ def with_reply(state: LoopState, run_id: str, reply: str) -> LoopState:
     """The state in which one more caller waits for the result of a run that has none yet."""
     control = state.control
     if control.run is not None and control.run.run_id == run_id:
-        job = replace(control.run.job, reply=(*control.run.job.reply, reply))
+        job = control.run.job.but(reply=(*control.run.job.reply, reply))
         return state.but(control=control.but(run=control.run.but(job=job)))
-    queue = tuple(replace(job, reply=(*job.reply, reply)) if job.run_id == run_id else job for job in control.queue)
+    queue = tuple(job.but(reply=(*job.reply, reply)) if job.run_id == run_id else job for job in control.queue)
     return state.but(control=control.but(queue=queue))
 
 
@@ -130,7 +129,7 @@ def adopted(state: LoopState, new: LoopState) -> LoopState:
     run, former = new.control.run, state.control.active
     if run is None or former is None or run.run_id != former.run_id:
         return new
-    run = run.but(job=replace(run.job, reply=former.job.reply))
+    run = run.but(job=run.job.but(reply=former.job.reply))
     sequence = max(new.control.sequence, state.control.sequence) + 1
     return new.but(control=new.control.but(run=run, sequence=sequence, readers=state.control.readers))
 

@@ -285,7 +285,7 @@ def _hold(move: Move, event: HoldAsked) -> None:
         move.run = run.but(hold=event.hold)
         move.add(Noted(**move.stamp(), what=_HELD[event.hold]))
     elif any(job.run_id == event.run_id for job in move.queue):
-        move.queue = tuple(replace(job, hold=event.hold) if job.run_id == event.run_id else job for job in move.queue)
+        move.queue = tuple(job.but(hold=event.hold) if job.run_id == event.run_id else job for job in move.queue)
 
 
 # -- small parts

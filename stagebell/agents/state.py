@@ -39,6 +39,16 @@ WaitKind = Literal["approval", "run", "question"]
 Hold = Literal["go", "once", "paused"]
 
 
+class Changing:
+    """Base of frozen dataclasses that each step changes."""
+
+    def but(self, **changes: Any) -> Self:
+        """The same with other values; what `dataclasses.replace` does, in a tenth of the time."""
+        made = object.__new__(type(self))
+        object.__setattr__(made, "__dict__", self.__dict__ | changes)
+        return made
+
+
 @dataclass(frozen=True, slots=True)
 class Parent:
     """Who started a run and waits for its end: the call of a run of another agent."""
@@ -50,8 +60,8 @@ class Parent:
     call_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+@dataclass(frozen=True)
+class Job(Changing):
     """What a run is to do, and for whom.
 
     Attributes:
@@ -142,16 +152,6 @@ class Ending:
     status: RunStatus
     reason: TerminationReason
     text: str
-
-
-class Changing:
-    """Base of frozen dataclasses that each step changes."""
-
-    def but(self, **changes: Any) -> Self:
-        """The same with other values; what `dataclasses.replace` does, in a tenth of the time."""
-        made = object.__new__(type(self))
-        object.__setattr__(made, "__dict__", self.__dict__ | changes)
-        return made
 
 
 @dataclass(frozen=True)
