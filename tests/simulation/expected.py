@@ -100,7 +100,8 @@ def expect(roots: list[Root], unsure: Collection[str] = (), never: Collection[st
 
 
 def _publish(expected: Expected, label: str, agent: str, program: list[Op]) -> None:
-    attempts = ATTEMPTS if fails(program) else 1 + stumbles(program)
+    # One more when its worker lost it after the last attempt was counted, and before it went to the dead letters.
+    attempts = ATTEMPTS + 1 if fails(program) else 1 + stumbles(program)
     if not _turn(expected, label, agent, program, None, attempts=attempts) or expected.late:
         expected.letters[label] += 1
 
@@ -118,7 +119,7 @@ def _turn(
     expected: Expected, label: str, agent: str, program: list[Op], above: _Turn | None, *, attempts: int = 1
 ) -> bool:
     """One turn; says whether its handler returned. Each attempt makes the calls again that ended in a failure."""
-    me = _Turn(agent, above=above, attempts=attempts, sure=attempts if fails(program) else 1)
+    me = _Turn(agent, above=above, attempts=attempts, sure=min(attempts, ATTEMPTS) if fails(program) else 1)
     good = not fails(program)
     lines, sent, outputs = [label], list[tuple[str, Op]](), 0
     for number, op in enumerate(program):

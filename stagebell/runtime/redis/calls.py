@@ -114,8 +114,7 @@ class TurnCalls:
         if len(chain) >= services.max_call_depth:
             raise CallDepthExceeded(recipient, len(chain) + 1, services.max_call_depth)
         k = self._next_k()
-        if own.turn is not None and own.turn.cancelled:
-            raise CancelledError(f"the turn of {own.agent} is cancelled, and so is what it would call")
+        self._check_cancelled()
         id = call_id(own.turn_id, k)
         reply = ReplyTo.caller(own.fence.keys, own.turn_id, k)
         envelope = services.wire.request(
@@ -131,10 +130,16 @@ class TurnCalls:
         try:
             outcome = await self._exchange(k, recipient, delivery, _digest(recipient, encoded), reply, token, deadline)
         except TurnEnded:  # this task of it goes on
+            self._check_cancelled()
             return await services.transport.call(
                 encoded, recipient, sender=sender, token=token, chain=chain, deadline=deadline
             )
         return services.wire.outcome(outcome)
+
+    def _check_cancelled(self) -> None:
+        turn = self._turn.turn
+        if turn is not None and turn.cancelled:
+            raise CancelledError(f"the turn of {self._turn.agent} is cancelled, and so is what it would call")
 
     async def _find(self, recipient: AgentId, deadline: int | None) -> LeasedKeys:
         find, patience = self._services.directory.wait_for_place, self._services.settings.undeliverable_after

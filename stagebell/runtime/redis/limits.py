@@ -54,6 +54,7 @@ class LimitedTurn(TurnEnding):
             self.stop_waiting()
             self._ended_by = "deadline"
             if self.may_be_nested:
+                self._end_calls()
                 return True
             self.settle_early(has_state=self._class_keeps_state)
             return False
@@ -72,7 +73,7 @@ class LimitedTurn(TurnEnding):
         Then it has to take its place there, though it will not run: what nested turns of its own left at a former
         worker belongs to the turn below it, where that stands.
         """
-        heads = {link.partition(".")[0] for link in self.envelope.chain}
+        heads = {link.partition(".")[0] for link in self.envelope.chain} if self._class_keeps_state else set[str]()
         messages = self._partition.pending.values() if heads else ()
         return any(
             each.turn_id in heads and each.agent == self.agent and not (isinstance(each, TurnEnding) and each.sent)
@@ -94,6 +95,7 @@ class LimitedTurn(TurnEnding):
         turn = entry.turn
         if turn is None and self.may_be_nested:
             self._ended_by, self.wish = why, wish
+            self._end_calls()
         elif dispatcher.withdraw(entry) or self.stop_waiting():
             self._ended_by, self.wish = why, wish
             self.settle_early(has_state=self._class_keeps_state)
@@ -171,12 +173,19 @@ class LimitedTurn(TurnEnding):
             lambda scripts: scripts.open_calls(self.fence), lambda found: self._settle_with(found, has_state)
         )
 
+    def _end_calls(self) -> None:
+        """It takes its place when it can; its calls end now, since what it waits for may wait for one of them."""
+        self._services.link.run(lambda scripts: scripts.open_calls(self.fence), self._end_all)
+
+    def _end_all(self, calls: Sequence[OpenRecord] | BaseException) -> None:
+        for call in () if isinstance(calls, BaseException) or self.abandoned else calls:
+            self._end_recorded(call)
+
     def _settle_with(self, calls: Sequence[OpenRecord] | BaseException, has_state: bool) -> None:
         if isinstance(calls, BaseException):
             self._not_settled(calls)
         elif not self.abandoned:
-            for call in calls:
-                self._end_recorded(call)
+            self._end_all(calls)
             self._settle_now(has_state)
 
     def _end_recorded(self, call: OpenRecord) -> None:

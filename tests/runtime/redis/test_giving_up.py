@@ -19,7 +19,7 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
 
-DIARY, BACK = AgentId("diary", "d"), AgentId("back", "b")
+DIARY, BACK, FAR = AgentId("diary", "d"), AgentId("back", "b"), AgentId("far", "f")
 
 
 class Back(RoutedAgent):
@@ -35,6 +35,25 @@ class Back(RoutedAgent):
         await self.send_message(Step(names=message.names[1:], fails=[]), ctx.sender)
 
 
+class Waits(RoutedAgent):
+    """Waits until it is cancelled."""
+
+    entered: asyncio.Event
+    cancelled: asyncio.Event
+
+    def __init__(self) -> None:
+        super().__init__("waits")
+
+    @message_handler
+    async def on_step(self, message: Step, ctx: MessageContext) -> None:
+        """The handler."""
+        self.entered.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.cancelled.set()
+
+
 class Bench:
     """Runtimes of one namespace, a client, and what is in the server."""
 
@@ -45,10 +64,11 @@ class Bench:
         self._made: list[RedisRuntime] = []
 
     async def start(self, *classes: type[RoutedAgent], **options: Any) -> RedisRuntime:
-        """A runtime that hosts these classes: `Back`, and one more as the diary."""
+        """A runtime that hosts these classes; one that is neither `Back` nor `Waits` as the diary."""
         runtime = RedisRuntime(self._url, namespace=self._namespace, partitions=1, lease=0.5, **options)
         for cls in classes:
-            await cls.register(runtime, "back" if cls is Back else "diary", cls)  # type: ignore[attr-defined]
+            name = {Back: "back", Waits: "far"}.get(cls, "diary")
+            await cls.register(runtime, name, cls)  # type: ignore[attr-defined]
         await runtime.start()
         self._made.append(runtime)
         return runtime
@@ -201,6 +221,44 @@ async def test_a_nested_turn_that_is_cancelled_at_the_next_owner_leaves_what_its
     heir = await bench.start(Calm)
     await asyncio.wait_for(call, 10)
     assert await bench.lines(heir) == ["outer", "middle", "inner", "inner ends", "goes on"]
+
+
+@agent_options(state_type="Diary")
+class FarAway(Diary):
+    """Calls itself, and then one that is far away."""
+
+    @message_handler
+    async def on_step(self, message: Step, ctx: MessageContext) -> None:
+        """The handler."""
+        self.lines.append(message.names[0])
+        nested = message.names[0] == "nested"
+        await self.send_message(Step(names=["far" if nested else "nested"], fails=[]), FAR if nested else self.id)
+
+
+@agent_options(state_type="Diary")
+class Patient(Diary):
+    """Waits for the end of that."""
+
+    @message_handler
+    async def on_step(self, message: Step, ctx: MessageContext) -> None:
+        """The handler."""
+        await Waits.cancelled.wait()
+        self.lines.append("goes on")
+
+
+async def test_the_calls_of_a_cancelled_message_end_before_it_can_take_its_place(bench: Bench) -> None:
+    """What it waits for may wait for one of them."""
+    Waits.entered, Waits.cancelled = asyncio.Event(), asyncio.Event()
+    await bench.start(Waits)
+    victim = await bench.start(FarAway)
+    call = bench.call("outer")
+    await asyncio.wait_for(Waits.entered.wait(), 8)
+    freeze(victim)
+    bench.wish("nested")
+    await crash(victim)
+    heir = await bench.start(Patient)
+    await asyncio.wait_for(call, 10)
+    assert await bench.lines(heir) == ["goes on"]
 
 
 @agent_options(state_type="Diary")
