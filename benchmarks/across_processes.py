@@ -1,7 +1,7 @@
 """Across processes: ours on Redis and Valkey, AutoGen's gRPC runtime and bare streams, interleaved.
 
-In each round the contenders take turns; each gets a stage of its own that ends before the next one starts,
-so that nobody's idle worker disturbs another. Only the servers stay up.
+In each round the contenders take turns; each gets a stage of its own, with a server of its own, that ends before the
+next one starts: nobody's idle worker disturbs another, and nobody finds what another has left in the server.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import AsyncIterator
-from contextlib import ExitStack
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -21,7 +21,7 @@ from benchmarks.samples import Samples, percentile
 from benchmarks.scenarios.agents import type_name
 from benchmarks.scenarios.messages import Order, Tick
 from benchmarks.servers import Kind, Persistence, binary, free_port, server
-from benchmarks.stages import MakeStage, Stage, bare_stage, grpc_stage, stagebell_stage
+from benchmarks.stages import Stage, bare_stage, grpc_stage, stagebell_stage
 
 WIDTH = 100
 KEYS = 100
@@ -109,16 +109,14 @@ async def measure(
     contenders: list[str], *, types: int, rounds: int, slow: Amounts, fast: Amounts
 ) -> AsyncIterator[Samples]:
     """Yield the samples of one round after the other; `slow` is what the gRPC runtime gets to do."""
-    with ExitStack() as stack:
-        plan = _plan(contenders, stack)
-        for _ in range(rounds):
-            samples = Samples()
-            for name, make in plan.items():
-                async with make(types) as stage, asyncio.timeout(SAMPLE_LIMIT):
-                    await warm_up(stage, types)
-                    gc.freeze()  # what the contenders before it left in this process must not weigh on it
-                    await sample(stage, types, slow if name == names.GRPC else fast, name, samples)
-            yield samples
+    for _ in range(rounds):
+        samples = Samples()
+        for name in contenders:
+            async with _stage(name, types) as stage, asyncio.timeout(SAMPLE_LIMIT):
+                await warm_up(stage, types)
+                gc.freeze()  # what the contenders before it left in this process must not weigh on it
+                await sample(stage, types, slow if name == names.GRPC else fast, name, samples)
+        yield samples
 
 
 def available(wanted: list[str]) -> list[str]:
@@ -130,26 +128,21 @@ def available(wanted: list[str]) -> list[str]:
     return [name for name in wanted if name in floors or name.split("-")[0] not in missing]
 
 
-def _plan(contenders: list[str], stack: ExitStack) -> dict[str, MakeStage]:
-    """How to start each contender; a server is started once, when the first contender needs it."""
-    ports: dict[tuple[Kind, Persistence], int] = {}
-
-    def port(kind: Kind, persistence: Persistence = "none") -> int:
-        if (kind, persistence) not in ports:
-            ports[kind, persistence] = stack.enter_context(server(kind, persistence))
-        return ports[kind, persistence]
-
-    def stage(name: str) -> MakeStage:
-        if name == names.GRPC:
-            return lambda types: grpc_stage(free_port(), types)
-        if name in (names.THIN, names.REDIS_PY):
-            bare = port("redis" if binary("redis") else "valkey")
-            return lambda types: bare_stage(bare, name)
-        own = port(_kind(name.split("-")[0]), "everysec" if name == names.REDIS_EVERYSEC else "none")
-        stateful = name not in (names.REDIS, names.VALKEY)
-        return lambda types: stagebell_stage(own, types, stateful)
-
-    return {name: stage(name) for name in contenders}
+@asynccontextmanager
+async def _stage(name: str, types: int) -> AsyncIterator[Stage]:
+    """The stage of one contender, and the server that it needs."""
+    if name == names.GRPC:
+        async with grpc_stage(free_port(), types) as stage:
+            yield stage
+    elif name in (names.THIN, names.REDIS_PY):
+        with server("redis" if binary("redis") else "valkey") as port:
+            async with bare_stage(port, name) as stage:
+                yield stage
+    else:
+        persistence: Persistence = "everysec" if name == names.REDIS_EVERYSEC else "none"
+        with server(_kind(name.split("-")[0]), persistence) as port:
+            async with stagebell_stage(port, types, stateful=name not in (names.REDIS, names.VALKEY)) as stage:
+                yield stage
 
 
 def _kind(text: str) -> Kind:

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
+from stagebell.runtime.redis.embedded_watcher import server_environment
+
 Kind = Literal["redis", "valkey"]
 Persistence = Literal["none", "everysec"]
 
@@ -54,7 +56,9 @@ def server(kind: Kind, persistence: Persistence = "none") -> Iterator[int]:
         arguments = ["--port", str(port), "--bind", "127.0.0.1", "--dir", folder, "--save", ""]
         if persistence == "everysec":
             arguments += ["--appendonly", "yes", "--appendfsync", "everysec"]
-        process = subprocess.Popen([program, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            [program, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=server_environment()
+        )
         try:
             _wait_until_ready(kind, port, process)
             yield port

@@ -9,8 +9,8 @@ import asyncio
 import json
 import sys
 import uuid
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -187,7 +187,3 @@ async def bare_stage(port: int, link: str) -> AsyncIterator[Stage]:
 def _fresh_name() -> str:
     """A namespace that no earlier stage on the same server has used."""
     return f"bench-{uuid.uuid4().hex[:8]}"
-
-
-MakeStage = Callable[[int], AbstractAsyncContextManager[Stage]]
-"""From the number of agent types to a running stage."""

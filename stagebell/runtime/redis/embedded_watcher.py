@@ -154,6 +154,14 @@ def _end_orphan(lock: int, deadline: float) -> None:
         raise StartFailed("a server whose watcher was killed still uses the folder and does not end")
 
 
+def server_environment() -> dict[str, str]:
+    """The environment in which a server program is started."""
+    # Valkey ends at once when the user's locale is not installed. The wheel's is built without jemalloc: with glibc's
+    # own caches made larger, a server that has taken many messages spends a tenth less on each.
+    caches = "glibc.malloc.tcache_max=65536:glibc.malloc.tcache_count=2000"
+    return {"GLIBC_TUNABLES": caches, **os.environ, "LC_ALL": "C"}
+
+
 def _spawn(address: str, program: str, lock: int) -> subprocess.Popen[bytes]:
     settings = {
         "port": "0",
@@ -172,7 +180,7 @@ def _spawn(address: str, program: str, lock: int) -> subprocess.Popen[bytes]:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env={**os.environ, "LC_ALL": "C"},  # Valkey ends at once when the user's locale is not installed
+            env=server_environment(),
             pass_fds=(lock,),
             preexec_fn=_end_with_parent(os.getpid()),
         )
