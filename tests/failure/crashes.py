@@ -16,8 +16,11 @@ import os
 import select
 import signal
 import socket
+import tempfile
 from collections.abc import Callable
 from multiprocessing.connection import Connection as Pipe
+from multiprocessing.connection import wait
+from pathlib import Path
 from typing import Any, Literal
 
 import hiredis
@@ -135,7 +138,9 @@ class Victim:
 
     def __init__(self, setup: str, moment: Moment, number: int, url: str, **options: Any) -> None:
         self._pipe, end = _forks.Pipe()
-        self.process = _forks.Process(target=_main, args=(end, setup, moment, number, url, options), daemon=True)
+        self._said = Path(tempfile.mkstemp(prefix="victim-", suffix=".log")[1])
+        arguments = end, str(self._said), setup, moment, number, url, options
+        self.process = _forks.Process(target=_main, args=arguments, daemon=True)
         self.process.start()
         end.close()
         self.frozen = False
@@ -167,18 +172,29 @@ class Victim:
     async def stop(self) -> bool:
         """Let it end in order; returns whether it had died at its boundary."""
         self._pipe.close()
-        await asyncio.to_thread(self.process.join, 10)
-        assert self.process.exitcode in (0, KILLED), f"the victim ended with {self.process.exitcode}"
-        return self.process.exitcode == KILLED
+        # Not `join` in the thread: of two threads that ask for the exit code of a forked process at once, one reads it
+        # and the other, which finds nothing any more, makes 255 of it.
+        await asyncio.to_thread(wait, [self.process.sentinel], 10)
+        code, said = self.process.exitcode, self._last_words()
+        assert code in (0, KILLED), f"the victim ended with {code}, and said:\n{said}"
+        return code == KILLED
+
+    def _last_words(self) -> str:
+        said = self._said.read_text("utf-8", "replace")[-4000:] if self._said.exists() else ""
+        self._said.unlink(missing_ok=True)
+        return said
 
     def kill(self) -> None:
         """End it, whatever state it is in."""
         self._pipe.close()
         self.process.kill()
         self.process.join(10)
+        self._last_words()
 
 
-def _main(pipe: Pipe, setup: str, moment: Moment, number: int, url: str, options: dict[str, Any]) -> None:
+def _main(pipe: Pipe, said: str, setup: str, moment: Moment, number: int, url: str, options: dict[str, Any]) -> None:
+    with open(said, "ab") as log:
+        os.dup2(log.fileno(), 2)
     logging.basicConfig(level=logging.WARNING, format="%(process)d %(name)s %(message)s")
     boundary = Boundary(moment, number, pipe.send)
     guard_connections(boundary)

@@ -183,6 +183,7 @@ class Ears:
         """The connection broke, or the server refused the read."""
         if self._broken is not None and not self._broken.done():
             self._broken.set_exception(error)
+            self._broken.exception()  # no warning when nobody listens any more
 
     def set_result(self, found: list[Any] | None, /) -> None:
         """Entries were added, or a second has passed."""

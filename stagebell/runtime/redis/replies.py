@@ -83,6 +83,7 @@ class Replies:
         for call in list(self.open.values()):
             if not call.answer.done():
                 call.answer.set_exception(error)
+                call.answer.exception()  # whoever awaits it gets it; nobody needs a warning that nobody does
 
     def hear(self, entries: list[Any]) -> None:
         """Replies that were read from the stream otherwise than by listening."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -158,3 +159,20 @@ async def test_callers_of_a_local_runtime_that_dies_get_a_named_error(agent_is: 
         runtime.start()
     await runtime.close()
     assert not closed
+
+
+async def test_a_crash_leaves_no_complaints_of_asyncio(server: Server, namespace: str) -> None:
+    """What waited for the server has its error, whether anybody awaits it or not."""
+    complaints: list[str] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: complaints.append(str(context)))
+    runtime = await a_bank(server.url, namespace)
+    calls = [asyncio.ensure_future(runtime.send_message(Balance(), ACCOUNT)) for _ in range(5)]
+    await asyncio.sleep(0)
+    await crash(runtime)
+    await asyncio.gather(*calls, return_exceptions=True)
+    del calls, runtime
+    gc.collect()
+    await asyncio.sleep(0.01)
+    gc.collect()
+    assert complaints == []
