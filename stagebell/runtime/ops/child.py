@@ -18,12 +18,16 @@ _LAST_WORDS_SECONDS = 1.0
 
 @dataclass(slots=True)
 class Child:
-    """A worker process; `worker` and `types` are known once it is ready, `error` when it could not start."""
+    """A worker process; `worker` and `types` are known once it is ready, `error` when it could not start.
+
+    Its `name` in the namespace is known before it has anything there: it may die before it is ready.
+    """
 
     process: Process
     _reader: asyncio.StreamReader
     _writer: asyncio.StreamWriter
     _born: float = field(default_factory=time.monotonic)
+    name: str = ""
     worker: str = ""
     types: list[str] = field(default_factory=list[str])
     error: str = ""
@@ -46,12 +50,18 @@ class Child:
 
     async def hear(self) -> None:
         """Wait until it is ready, has told why it cannot be, or has ended."""
-        line = await self._first_line()
-        facts = cast("dict[str, Any]", json.loads(line)) if line.endswith(b"\n") else {}
+        facts = await self._next_facts()
+        while "name" in facts:
+            self.name = facts["name"]
+            facts = await self._next_facts()
         self.worker, self.types = facts.get("worker", ""), facts.get("types", [])
         self.error = facts.get("error", "")
 
-    async def _first_line(self) -> bytes:
+    async def _next_facts(self) -> dict[str, Any]:
+        line = await self._next_line()
+        return cast("dict[str, Any]", json.loads(line)) if line.endswith(b"\n") else {}
+
+    async def _next_line(self) -> bytes:
         reading = asyncio.ensure_future(self._reader.readline())
         ending = asyncio.ensure_future(self.process.wait())
         await asyncio.wait({reading, ending}, return_when=asyncio.FIRST_COMPLETED)

@@ -119,8 +119,8 @@ class Supervisor:
             give(f"ready  processes={self._processes} pids={pids} types={','.join(child.types)}")
 
     def _report_dead(self, child: Child) -> None:
-        if child.worker and child.process.returncode != 0:
-            report = asyncio.get_running_loop().create_task(self._let_others_take_over(child.worker))
+        if child.name and child.process.returncode != 0:
+            report = asyncio.get_running_loop().create_task(self._let_others_take_over(child.name))
             self._reports.add(report)
             report.add_done_callback(self._reports.discard)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from stagebell.runtime.ops.console import CommandFailed, failure_text, give, one_line, say, say_traceback
@@ -30,6 +31,9 @@ class Ready:
 class Audience:
     """Who hears how it goes: the terminal, or the service manager's log."""
 
+    def hear_name(self, worker: str) -> None:
+        """It is about to begin."""
+
     def hear_ready(self, ready: Ready) -> None:
         """It takes messages."""
         give(str(ready))
@@ -45,6 +49,9 @@ class SupervisorAudience(Audience):
     def __init__(self, line: Lifeline) -> None:
         self._line = line
 
+    def hear_name(self, worker: str) -> None:
+        self._line.report(name=worker)
+
     def hear_ready(self, ready: Ready) -> None:
         self._line.report(worker=ready.worker, types=ready.types)
 
@@ -53,7 +60,13 @@ class SupervisorAudience(Audience):
 
 
 class WorkerRuntime(RedisRuntime):
-    """A runtime that can say what it is."""
+    """A runtime that can say what it is; `on_named` hears its name before anything is in the server."""
+
+    on_named: Callable[[str], None] | None = None
+
+    def _named(self, worker: str) -> None:
+        if self.on_named is not None:
+            self.on_named(worker)
 
     def describe(self) -> Ready:
         """Its name in the namespace, and the agent types it hosts."""
@@ -102,6 +115,7 @@ async def _serve(target: str, setup: Setup, settings: Settings, stop: StopReques
         warn_after=settings.warn_after,
         **settings.options,
     )
+    runtime.on_named = audience.hear_name
     asked = asyncio.ensure_future(stop.wait())
     starting = asyncio.ensure_future(_start(target, setup, runtime))
     try:

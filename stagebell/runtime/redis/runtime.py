@@ -144,6 +144,7 @@ class RedisRuntime(Scheduling):
             self._clock,
             self._keeper,
         )
+        self._named(node.client.name)
         node.services.publish_here = self._publish_turn_here
         node.services.tell_here = self._telling.tell
         node.services.on_publish_error = self._on_publish_error
@@ -160,6 +161,9 @@ class RedisRuntime(Scheduling):
             await node.close(abrupt=True)
             self._release_server()
             raise
+
+    def _named(self, worker: str) -> None:
+        """From now on there may be something in the server in this name."""
 
     async def stop(self) -> None:
         """Stop: messages that were not started stay in their inboxes for others, open turns get `stop_grace` to end.

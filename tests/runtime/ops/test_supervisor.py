@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 
@@ -12,6 +13,8 @@ import redis
 from autogen_core import AgentId
 
 from stagebell import Publisher
+from stagebell.runtime.ops.child import Child
+from stagebell.runtime.ops.worker import WorkerRuntime
 from tests.failure.view import View
 from tests.runtime.ops.commands import Command, Shell, is_running
 from tests.support.agents import Ask
@@ -131,3 +134,30 @@ def test_a_server_that_refuses_ends_it(shell: Shell) -> None:
     assert done.stderr.startswith("error: ")
     assert done.stderr.count("\n") == 1
     assert "barley" not in done.stderr
+
+
+_DIES_EARLY = """
+import json, os, signal, socket, sys
+line = socket.socket(fileno=int(sys.argv[1]))
+line.sendall(json.dumps({"name": "w1"}).encode() + b"\\n")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+async def test_a_child_that_dies_before_it_is_ready_is_known_by_name() -> None:
+    """So others need not wait for the end of its leases."""
+    child = await Child.start([sys.executable, "-c", _DIES_EARLY], dict(os.environ))
+    await child.hear()
+    await child.wait()
+    assert (child.name, child.worker, child.error) == ("w1", "", "")
+
+
+async def test_a_worker_tells_its_name_before_it_is_ready(locked_url: str, namespace: str) -> None:
+    heard: list[str] = []
+    runtime = WorkerRuntime(locked_url, namespace=namespace)
+    runtime.on_named = heard.append
+    await runtime.start()
+    try:
+        assert heard == [runtime.describe().worker]
+    finally:
+        await runtime.close()
