@@ -161,6 +161,7 @@ async def test_callers_of_a_local_runtime_that_dies_get_a_named_error(agent_is: 
     assert not closed
 
 
+@pytest.mark.integration
 async def test_a_crash_leaves_no_complaints_of_asyncio(server: Server, namespace: str) -> None:
     """What waited for the server has its error, whether anybody awaits it or not."""
     complaints: list[str] = []
