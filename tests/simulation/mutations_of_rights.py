@@ -103,6 +103,7 @@ OWNERSHIP: dict[str, Mutation] = {
         "acquire",
         "if owner ~= '' and ends > now then return {0, owner, ends - now} end",
         "",
+        OWN + "test_a_partition_with_a_living_lease_is_refused",
     ),
     "acquire-same-epoch": Mutation(
         "acquire",

@@ -96,6 +96,10 @@ class DurableStorage:
         """
         agent = activation.agent
         assert agent is not None
+        if isinstance(
+            activation.stored, Stored
+        ):  # of the instance before: what it committed last may still have to leave
+            await activation.stored.settled()
         keeps = saves_state(type(agent))
         form = self._known.get(type(agent)) or await self._meet(activation.id, agent, keeps=keeps)
         stateless = options_of(type(agent)).stateless
