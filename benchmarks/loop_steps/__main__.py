@@ -37,6 +37,8 @@ async def measure(rounds: int, runs: int, steps: int) -> Samples:
         ours = {DURABLE[kind]: await stack.enter_async_context(durable(kind, steps)) for kind in kinds}
         for run in (*alone.values(), *ours.values()):
             await run()  # what is made once is made now
+        gc.collect()
+        gc.freeze()  # what the others have loaded must not weigh on one
         for number in range(1, rounds + 1):
             for name, run in alone.items():
                 samples.add(ALONE, name, await _one_by_one(run, runs) / steps)
