@@ -14,7 +14,6 @@ from pydantic import BaseModel
 
 from stagebell import LocalRuntime
 from stagebell.agents.context import RunContext, current_run
-from stagebell.agents.history import keep_last, summarise, within_tokens
 from stagebell.agents.limits import Limits
 from stagebell.agents.messages import TokenChunk
 from stagebell.agents.model_agent import ModelAgent
@@ -263,54 +262,6 @@ async def test_each_step_of_a_call_is_told(runtime: LocalRuntime) -> None:
         (Step.ANSWER, ErrorCode.UNKNOWN_TOOL),
     ]
     assert {each.run_id for each in told} == {result.run_id}
-
-
-async def test_a_history_is_shortened_by_whole_blocks(runtime: LocalRuntime) -> None:
-    turns: list[Any] = []
-    for number in range(6):
-        turns += [wants("add", a=number, b=1), f"answer {number}"]
-    model = await host_model(runtime, says(*turns), tools=[add], history=[keep_last(3)])
-    for number in range(6):
-        await run(runtime, f"task {number}")
-    for request in model.requests:
-        calls = [
-            call.id for message in request.messages if message.type == "AssistantMessage" for call in _calls(message)
-        ]
-        answered = [
-            result.call_id
-            for message in request.messages
-            if message.type == "FunctionExecutionResultMessage"
-            for result in message.content
-        ]
-        assert calls == answered
-        assert len(request.messages) <= 8
-    assert "task 0" in sent(model)
-    assert "task 2" not in sent(model)
-    assert "task 5" in sent(model)
-
-
-def _calls(message: Any) -> list[Any]:
-    return [] if isinstance(message.content, str) else message.content
-
-
-async def test_a_history_fits_into_so_many_tokens(runtime: LocalRuntime) -> None:
-    model = ScriptedModel(lambda messages, tools: "x" * 400)
-    await host_model(runtime, model, history=[within_tokens(model, 150)])
-    for _ in range(4):
-        await run(runtime, "y" * 80)
-    assert [len(request.messages) for request in model.requests] == [1, 3, 3, 3]
-
-
-async def test_a_history_is_summed_up(runtime: LocalRuntime) -> None:
-    writer = says("They met.", "They met and parted.")
-    model = ScriptedModel(lambda messages, tools: f"re {messages[-1].content}")
-    await host_model(runtime, model, history=[summarise(writer, after=4, keep=2)])
-    for number in range(6):
-        await run(runtime, f"task {number}")
-    assert "They met" in sent(model)
-    assert "task 0" not in sent(model)
-    assert "task 5" in sent(model)
-    assert len(writer.requests) == 2
 
 
 async def test_usage_and_cost_are_summed_up_and_bounded(runtime: LocalRuntime) -> None:

@@ -12,7 +12,8 @@ from autogen_core import AgentId, FunctionCall
 
 from stagebell.agents.messages import Task
 from stagebell.agents.model_agent import ModelAgent
-from stagebell.messages.conversation import AnyEntry, Returned, RunResult
+from stagebell.agents.runs import RunHandle
+from stagebell.messages.conversation import AnyEntry, Returned, RunResult, RunStatus
 from stagebell.testing import ScriptedModel
 
 _numbers = count(1)
@@ -53,3 +54,12 @@ def results(entries: Sequence[AnyEntry]) -> list[Any]:
 def sent(model: ScriptedModel, request: int = -1) -> str:
     """All that a request told the model, as text."""
     return "\n".join(str(message.content) for message in model.requests[request].messages)
+
+
+async def reaches(handle: RunHandle[Any], wanted: RunStatus) -> None:
+    """Wait until the run stands so."""
+    for _ in range(200):
+        if await handle.status() is wanted:
+            return
+        await asyncio.sleep(0.02)
+    assert await handle.status() is wanted
