@@ -119,7 +119,7 @@ class Supervisor:
             give(f"ready  processes={self._processes} pids={pids} types={','.join(child.types)}")
 
     def _report_dead(self, child: Child) -> None:
-        if child.name and child.process.returncode != 0:
+        if child.name and not child.error and child.process.returncode != 0:  # with an error it has let go in order
             report = asyncio.get_running_loop().create_task(self._let_others_take_over(child.name))
             self._reports.add(report)
             report.add_done_callback(self._reports.discard)

@@ -163,10 +163,16 @@ def may_be_call(envelope: bytes | None) -> bool:
 
 def is_call(envelope: bytes) -> bool:
     """True for a call from a turn."""
+    return bool(callers_of(envelope))
+
+
+def callers_of(envelope: bytes) -> list[str]:
+    """The ids of the turns from which a call descends, the oldest first; none for what is no call from a turn."""
     try:
-        return may_be_call(envelope) and bool(unpack(envelope).chain)
+        chain = unpack(envelope).chain if may_be_call(envelope) else ()
     except MessageError:
-        return False  # it is read, and set aside, when it is its turn
+        return []  # it is read, and set aside, when it is its turn
+    return [link.partition(".")[0] for link in chain]
 
 
 def wants_answer(envelope: bytes) -> bool:

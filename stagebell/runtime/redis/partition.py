@@ -3,8 +3,8 @@
 What holds at all times
     - `last` is the highest entry id that was read; every entry up to it is in `pending`, is held back (`holding`), was
       consumed, or came back from the dead (see `audit`).
-    - Messages are handed on in the order of the inbox; of those that are read at once, what had begun comes first: its
-      savepoints are on top of a state that nothing else may change before.
+    - Messages are handed on in the order of the inbox; of those that are read at once, what had begun and has
+      savepoints comes first: these are on top of a state that nothing else may change before.
     - A bell that carries a message is used only when nothing before it is missing, which the entry before it, that it
       names, tells; else the inbox is read.
     - At most `credit` messages are in memory; the rest is read when half of them are done. What must not wait for that
@@ -40,6 +40,7 @@ from stagebell.runtime.redis.parked import Incoming, Parked
 from stagebell.runtime.redis.phantoms import Phantoms
 from stagebell.runtime.redis.requests import Turn
 from stagebell.runtime.redis.results import InboxEntry
+from stagebell.runtime.redis.saved_turns import find_saved_turns
 
 logger = logging.getLogger("stagebell")
 
@@ -176,10 +177,19 @@ class Partition:
         generation = self.generation
         self._link.run(
             lambda scripts: scripts.read(self.keys.inbox, start, room),
-            lambda answer: self._read(answer, room, generation),
+            lambda answer: self._look_at_begun(answer, room, generation),
         )
 
-    def _read(self, answer: BaseException | Sequence[InboxEntry], room: int, generation: int) -> None:
+    def _look_at_begun(self, answer: BaseException | Sequence[InboxEntry], room: int, generation: int) -> None:
+        def read(first: frozenset[str]) -> None:
+            self._read(answer, room, generation, first)
+
+        entries = () if isinstance(answer, BaseException) or not self.begun else answer
+        find_saved_turns(self._link, self.keys, entries, self.begun, read)
+
+    def _read(
+        self, answer: BaseException | Sequence[InboxEntry], room: int, generation: int, first: frozenset[str]
+    ) -> None:
         self._reading = False
         if generation != self.generation:  # asked for before everything was forgotten
             self._read_on()
@@ -191,7 +201,7 @@ class Partition:
         if not self.owned:
             return
         known = self.last
-        for entry in sorted(answer, key=lambda entry: entry.turn_id not in self.begun) if self.begun else answer:
+        for entry in sorted(answer, key=lambda entry: entry.turn_id not in first) if first else answer:
             id = parse_entry_id(entry.entry_id)
             if entry.entry_id in self.pending:
                 self.last = max(self.last, id)

@@ -175,6 +175,15 @@ async def test_an_entry_that_came_when_several_were_lost_is_read(server: Server,
     await reading.has_handed_on("one", "two", "three", "one", "new")
 
 
+async def test_what_had_begun_without_savepoints_keeps_its_place(server: Server, namespace: str, link: Link) -> None:
+    """A beginning that was sent again after a failover is no sign that what lies before the message is done."""
+    reading = Reading(server, link, namespace)
+    reading.add("one", "two", "three")
+    reading.server.hset(reading.keys.run, "two", "1:token")
+    reading.partition.start_over()
+    await reading.has_handed_on("one", "two", "three")
+
+
 async def test_what_had_begun_comes_first_when_all_is_read_again(server: Server, namespace: str, link: Link) -> None:
     """I9: its savepoints are on top of a state that nothing may change before; what came later may have lower ids."""
     reading = Reading(server, link, namespace)
@@ -183,6 +192,7 @@ async def test_what_had_begun_comes_first_when_all_is_read_again(server: Server,
     reading.partition.read()
     await reading.has_handed_on("begun", "new")
     reading.server.hset(reading.keys.run, "begun", "1:token")
+    reading.server.hset(reading.keys.savepoints("begun"), "#n", "1")
     reading.server.delete(reading.keys.inbox)  # the server is set back, and goes on
     for id, turn in (("0-1", "later"), ("1-0", "begun"), ("2-0", "new")):
         reading.server.xadd(reading.keys.inbox, {"m": turn, "a": "reader/x", "e": "{}"}, id=id)
