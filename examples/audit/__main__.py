@@ -23,6 +23,7 @@ from examples.audit.plain import measure_all
 from examples.audit.run import Job, Outcome
 from examples.audit.tree import SourceFile, source_files, standard_library
 from examples.audit.workers import WorkerFailed, workers
+from stagebell import DeadLetters
 from stagebell.runtime.redis.embedded import EmbeddedServer
 
 INTERRUPTED = 130
@@ -122,7 +123,16 @@ async def _distributed(out: Console, files: Sequence[SourceFile], options: Optio
             pids = ", ".join(str(worker.pid) for worker in running)
             out.print(f"{len(running)} worker processes are ready: {pids}")
             with show.Bar(out, "agents, across workers", len(files)) as bar:
-                return await Job(outside, files, bar.show, bar.note, running, kill).run()
+                outcome = await Job(outside, files, bar.show, bar.note, running, kill).run()
+            await _tell_dead_letters(out, url, namespace)
+            return outcome
+
+
+async def _tell_dead_letters(out: Console, url: str, namespace: str) -> None:
+    """What was set aside is missing in the counts; the server that has it may end with this run."""
+    async with DeadLetters(url, namespace=namespace) as letters:
+        async for letter in letters.walk():
+            out.print(f"set aside after {letter.attempts} attempts: {letter.agent}: {letter.reason}", markup=False)
 
 
 @asynccontextmanager

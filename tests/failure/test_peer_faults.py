@@ -161,7 +161,7 @@ async def test_a_publish_that_kills_its_worker_four_times_is_one_dead_letter(
         assert await keeper == 4
     (letter,) = view.dead_letters()
     assert (letter["a"], letter["attempts"]) == ("troubled/poison", "4")
-    assert letter["reason"] == "crashed: the worker that ran it died 4 times"
+    assert letter["reason"] == "crashed: 4 times its worker died, or lost its lease, while it ran"
     assert view.state("troubled", "poison")["heard"] == {"none": [2, 3, 4, 5]}
     assert [view.state("troubled", f"n{number}")["heard"] for number in range(2, 6)] == [
         {"none": [number]} for number in range(2, 6)

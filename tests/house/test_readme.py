@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.house import sources
+from tests.support.servers import Server
 
 pytestmark = pytest.mark.integration
 
@@ -59,8 +60,26 @@ def test_the_shop_is_a_module_with_a_setup(tmp_path: Path) -> None:
     assert run(program) == "order 7 at eu\n"
 
 
+def test_the_publisher_reaches_the_shop(tmp_path: Path, server: Server, namespace: str) -> None:
+    (tmp_path / "shop.py").write_text(programs()[1])
+    program = tmp_path / "main.py"
+    text = programs()[2].replace("redis://localhost:6379", server.url).replace('"shop"', repr(namespace))
+    program.write_text(
+        text.replace("asyncio.run(main())", "")
+        + "import shop\n"
+        + "from stagebell import RedisRuntime\n"
+        + "async def hosted():\n"
+        + f"    async with RedisRuntime({server.url!r}, namespace={namespace!r}) as runtime:\n"
+        + "        await shop.setup(runtime)\n"
+        + "        await main()\n"
+        + "        await runtime.stop_when_idle()\n"
+        + "asyncio.run(hosted())\n"
+    )
+    assert sorted(run(program).splitlines()) == ["order 10 at eu", "order 8 at eu", "order 9 at eu"]
+
+
 def test_the_refund_waits_for_nobody_when_it_is_small(tmp_path: Path) -> None:
-    (tmp_path / "refunds.py").write_text(programs()[2])
+    (tmp_path / "refunds.py").write_text(programs()[3])
     program = tmp_path / "main.py"
     program.write_text(
         "import asyncio\n"
@@ -78,7 +97,7 @@ def test_the_refund_waits_for_nobody_when_it_is_small(tmp_path: Path) -> None:
 
 
 def test_the_advisor_advises(tmp_path: Path) -> None:
-    (tmp_path / "advice.py").write_text(programs()[3])
+    (tmp_path / "advice.py").write_text(programs()[4])
     program = tmp_path / "main.py"
     program.write_text(
         "import asyncio\n"
@@ -98,7 +117,7 @@ def test_the_advisor_advises(tmp_path: Path) -> None:
 
 
 def test_the_desk_answers_when_it_was_told_to(tmp_path: Path) -> None:
-    (tmp_path / "desk.py").write_text(programs()[4])
+    (tmp_path / "desk.py").write_text(programs()[5])
     program = tmp_path / "main.py"
     program.write_text(
         "import asyncio\n"

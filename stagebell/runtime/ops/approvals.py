@@ -86,7 +86,9 @@ def parse_arguments(text: str) -> dict[str, JsonValue]:
     except (ValueError, RecursionError) as error:
         raise CommandFailed(f"--arguments is no JSON: {error}", code=USAGE) from error
     if not isinstance(found, dict):
-        raise CommandFailed('--arguments must be a JSON object, such as {"cents": 500}', code=USAGE)
+        raise CommandFailed(
+            '--arguments must be a JSON object with all arguments, such as {"order": "A7", "cents": 500}', code=USAGE
+        )
     return cast("dict[str, JsonValue]", found)
 
 

@@ -129,7 +129,10 @@ ApprovalId = Annotated[str, typer.Argument(metavar="ID", help="Id of the request
 By = Annotated[str | None, _option("--by", metavar="NAME", help="Who decides (the user of this machine).")]
 Reason = Annotated[str, _option("--reason", metavar="TEXT", help="Why; the agent is told.")]
 Arguments = Annotated[
-    str | None, _option("--arguments", metavar="JSON", help="Run the call with these arguments instead: an object.")
+    str | None,
+    _option(
+        "--arguments", metavar="JSON", help="Run the call with these arguments instead: an object with all of them."
+    ),
 ]
 
 # -- dead-letters

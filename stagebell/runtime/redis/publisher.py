@@ -107,6 +107,8 @@ class Publisher:
     async def publish(self, message: Any, topic_id: TopicId, *, message_id: str | None = None) -> None:
         """Publish to all agents that subscribe to the topic. It is stored for each of them when this returns.
 
+        Those who subscribe later do not get it; where nobody does, the log says so once for each type of topic.
+
         Args:
             message: of a class that is a pydantic model, a dataclass or a protobuf message.
             topic_id: the topic.

@@ -194,6 +194,7 @@ class RetriedTurn(LimitedTurn):
             self.careful = self._begun = True  # what comes is no further attempt
             return False
         error = self.crashed()
+        logger.error("%s does not get a message, it goes to the dead letters: %s", self.agent, error.reason)
         self.set_aside(error, has_state=self._class_keeps_state, dead_letter=error.reason)
         return True
 
@@ -205,7 +206,8 @@ class RetriedTurn(LimitedTurn):
     def crashed(self) -> DeadLettered:
         """The error in which such a message ends."""
         attempts = self._partition.attempts.get(self.turn_id, 0)
-        return DeadLettered(self.agent, self.envelope.id, f"crashed: the worker that ran it died {attempts} times")
+        reason = f"crashed: {attempts} times its worker died, or lost its lease, while it ran"
+        return DeadLettered(self.agent, self.envelope.id, reason)
 
     async def last_savepoint(self) -> bytes:
         """What its own nested turns left at its former workers; others have seen it."""

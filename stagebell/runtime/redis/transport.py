@@ -6,6 +6,7 @@ They are taken by the server or refused, all recipients at once, and a send that
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 from autogen_core import AgentId, CancellationToken, TopicId
@@ -25,6 +26,8 @@ from stagebell.runtime.redis.replies import OpenCall, Replies
 from stagebell.runtime.redis.requests import Delivery, ReplyTo
 from stagebell.runtime.redis.settings import RedisSettings
 from stagebell.runtime.redis.wire import Wire
+
+logger = logging.getLogger("stagebell")
 
 
 class Transport:
@@ -51,6 +54,7 @@ class Transport:
         self.published = Published(link)
         self._lane = Lane(link, directory, settings)
         self._lines: dict[str, _Line] = {}
+        self._unheard: set[str] = set()
 
     async def call(
         self,
@@ -206,7 +210,16 @@ class Transport:
         sent = await self._lane.send(prepare, settle, limited=_from_outside())
         if token is not None:
             self.published.sent(token, sent)
-        return [agent for agent in self._directory.recipients(topic, sender) if agent.type in here] if here else []
+        found_here = (
+            [agent for agent in self._directory.recipients(topic, sender) if agent.type in here] if here else []
+        )
+        if sender is None and not sent.deliveries and not found_here and topic.type not in self._unheard:
+            self._unheard.add(topic.type)
+            logger.warning(
+                "nobody subscribes to topic %s: what is published there now reaches no agent, not even a later one",
+                topic,
+            )
+        return found_here
 
     async def _send_to(self, recipient: AgentId, callee_turn: str, envelope: bytes) -> Sent:
         """Send to one agent; a process-bound one may live in another process by now."""

@@ -40,3 +40,14 @@ async def test_what_waits_for_a_type_is_handled_when_a_running_process_registers
         second._hosted = hosted_for_a_while  # type: ignore[method-assign]
         await Doing.register(second, "late", lambda: Doing(note=note))
     assert heard == list(range(20))
+
+
+async def test_what_nobody_subscribes_to_is_said_once(
+    server: Server, namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Publisher(server.url, namespace=namespace) as publisher:
+        for key in ("a", "b"):
+            await publisher.publish(Note(number=1), TopicId("ordrs", key))
+    said = [record.getMessage() for record in caplog.records if "ordrs" in record.getMessage()]
+    assert len(said) == 1, said
+    assert "nobody subscribes" in said[0]

@@ -109,7 +109,7 @@ async def test_a_nested_turn_that_is_given_up_leaves_what_its_own_nested_turns_d
             state = await heir.agent_save_state(AgentId("diary", "d"))
     assert state == {"lines": ["outer", "middle", "inner", "inner ends", "outer ends"]}
     (letter,) = client.xrange(keys.dlq)
-    assert letter[1][b"reason"] == b"crashed: the worker that ran it died 4 times"
+    assert letter[1][b"reason"] == b"crashed: 4 times its worker died, or lost its lease, while it ran"
     assert letter[1][b"attempts"] == b"4"
     assert not client.keys(keys.savepoints("*"))
     assert not client.exists(keys.run)
