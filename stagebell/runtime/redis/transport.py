@@ -190,22 +190,19 @@ class Transport:
 
         def prepare() -> list[Delivery] | None:
             found: list[Delivery] = []
-            for agent in self._directory.recipients(topic, sender):
-                if agent.type not in here:
-                    place = self._directory.place(agent)
-                    if place is None:
-                        return None
-                    recipient = str(agent)
-                    found.append(Delivery(place, turn_id(id, recipient), recipient, envelope))
+            for agent in self._elsewhere(topic, sender, here):
+                if (place := self._directory.place(agent)) is None:
+                    return None
+                recipient = str(agent)
+                found.append(Delivery(place, turn_id(id, recipient), recipient, envelope))
             return found if found or looked else None
 
         async def settle() -> None:
             nonlocal looked
             looked = True  # nobody subscribes, as far as was known: that may have changed
             await self._directory.refresh_if_changed()
-            for agent in self._directory.recipients(topic, sender):
-                if agent.type not in here:
-                    await self._directory.find_place(agent)
+            for agent in self._elsewhere(topic, sender, here):
+                await self._directory.find_place(agent)
 
         sent = await self._lane.send(prepare, settle, limited=_from_outside())
         if token is not None:
@@ -213,13 +210,19 @@ class Transport:
         found_here = (
             [agent for agent in self._directory.recipients(topic, sender) if agent.type in here] if here else []
         )
-        if sender is None and not sent.deliveries and not found_here and topic.type not in self._unheard:
-            self._unheard.add(topic.type)
-            logger.warning(
-                "nobody subscribes to topic %s: what is published there now reaches no agent, not even a later one",
-                topic,
-            )
+        if sender is None and not sent.deliveries and not found_here:
+            self._say_unheard(topic)
         return found_here
+
+    def _elsewhere(self, topic: TopicId, sender: AgentId | None, here: frozenset[str]) -> list[AgentId]:
+        recipients = self._directory.recipients(topic, sender)
+        return [agent for agent in recipients if agent.type not in here] if here else recipients
+
+    def _say_unheard(self, topic: TopicId) -> None:
+        if topic.type not in self._unheard:
+            self._unheard.add(topic.type)
+            text = "nobody subscribes to topic %s: what is published there now reaches no agent, not even a later one"
+            logger.warning(text, topic)
 
     async def _send_to(self, recipient: AgentId, callee_turn: str, envelope: bytes) -> Sent:
         """Send to one agent; a process-bound one may live in another process by now."""
