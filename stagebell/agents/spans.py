@@ -9,7 +9,7 @@ from autogen_core.models import CreateResult
 from opentelemetry.trace import SpanKind, Tracer
 
 from stagebell.agents.context import RunContext
-from stagebell.runtime.engine.hiding import record_error
+from stagebell.runtime.engine.hiding import masked_span
 
 
 def tracer_of(context: RunContext[Any]) -> Tracer | None:
@@ -28,18 +28,8 @@ async def spanned(answer: Awaitable[CreateResult], context: RunContext[Any], tra
         "stagebell.run_id": context.run_id,
         "stagebell.step": context.step + 1,
     }
-    with tracer.start_as_current_span(
-        f"chat {context.agent.type}",
-        kind=SpanKind.CLIENT,
-        attributes=attributes,
-        record_exception=False,
-        set_status_on_exception=False,
-    ) as span:
-        try:
-            result = await answer
-        except Exception as error:
-            record_error(span, error)
-            raise
+    with masked_span(tracer, f"chat {context.agent.type}", SpanKind.CLIENT, attributes) as span:
+        result = await answer
         span.set_attribute("gen_ai.usage.input_tokens", result.usage.prompt_tokens)
         span.set_attribute("gen_ai.usage.output_tokens", result.usage.completion_tokens)
         span.set_attribute("gen_ai.response.finish_reasons", [result.finish_reason])

@@ -10,7 +10,7 @@ from autogen_core.logging import ToolCallEvent
 from opentelemetry.trace import SpanKind, Tracer
 
 from stagebell.runtime.engine.events import event_logger, pick_tracer
-from stagebell.runtime.engine.hiding import record_error
+from stagebell.runtime.engine.hiding import masked_span
 from stagebell.runtime.engine.turn import current_turn
 
 _NO_RUNTIME: Final = object()
@@ -47,18 +47,8 @@ async def _within_span(tracer: Tracer, work: Awaitable[Any], name: str, descript
         "gen_ai.tool.description": description,
         "gen_ai.tool.call.id": call_id,
     }
-    with tracer.start_as_current_span(
-        f"execute_tool {name}",
-        kind=SpanKind.INTERNAL,
-        attributes=attributes,
-        record_exception=False,
-        set_status_on_exception=False,
-    ) as span:
-        try:
-            return await work
-        except Exception as error:
-            record_error(span, error)
-            raise
+    with masked_span(tracer, f"execute_tool {name}", SpanKind.INTERNAL, attributes):
+        return await work
 
 
 def tell_call(name: str, shown: Callable[[], dict[str, Any]], result: Any) -> None:

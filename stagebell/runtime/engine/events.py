@@ -21,7 +21,7 @@ from opentelemetry import trace
 from opentelemetry.trace import Span, SpanKind, Tracer, TracerProvider
 from pydantic_core import PydanticSerializationError, to_json
 
-from stagebell.runtime.engine.hiding import hide_credentials, record_error
+from stagebell.runtime.engine.hiding import hide_credentials, masked_span, record_error
 
 event_logger = logging.getLogger(EVENT_LOGGER_NAME)
 hide_credentials()
@@ -103,18 +103,9 @@ class Events:
             yield
             return
         name = f"autogen {operation} {_spell(destination)}"
-        with self.tracer.start_as_current_span(
-            name,
-            kind=kind,
-            attributes={"messaging.operation": operation, "messaging.destination": str(destination), **attributes},
-            record_exception=False,
-            set_status_on_exception=False,
-        ) as span:
-            try:
-                yield
-            except Exception as error:
-                record_error(span, error)
-                raise
+        told = {"messaging.operation": operation, "messaging.destination": str(destination), **attributes}
+        with masked_span(self.tracer, name, kind, told):
+            yield
 
     def publish_span(self, topic: TopicId, subscribers: int) -> PublishSpan | None:
         """A span that ends when the last subscriber has handled the message."""

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import logging
 import traceback
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any, Final, cast
 
 from autogen_core import EVENT_LOGGER_NAME
-from opentelemetry.trace import Span, Status, StatusCode
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
+from opentelemetry.util.types import Attributes
 from pydantic import JsonValue
 
 from stagebell.messages.masking import mask, mask_text
@@ -46,6 +49,19 @@ def hide_credentials() -> None:
         logger = logging.getLogger(name)
         if not any(isinstance(each, HideCredentials) for each in logger.filters):
             logger.addFilter(HideCredentials())
+
+
+@contextmanager
+def masked_span(tracer: Tracer, name: str, kind: SpanKind, attributes: Attributes) -> Generator[Span, None, None]:
+    """A span around what is done in the block; what that raises is noted on it with credentials hidden, and goes on."""
+    with tracer.start_as_current_span(
+        name, kind=kind, attributes=attributes, record_exception=False, set_status_on_exception=False
+    ) as span:
+        try:
+            yield span
+        except Exception as error:
+            record_error(span, error)
+            raise
 
 
 def record_error(span: Span, error: BaseException, *, failed: bool = True) -> None:
