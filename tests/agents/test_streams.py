@@ -1,4 +1,6 @@
-"""Whoever reads along holds nothing: a slow reader, one that goes away and a model that stalls are no leaks."""
+"""An answer is told while it is written. Whoever reads along holds nothing: a slow reader, one that goes away and a
+model that stalls are no leaks.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ from stagebell import LocalRuntime
 from stagebell.agents.limits import Limits
 from stagebell.agents.messages import TokenChunk
 from stagebell.agents.runs import Runs
+from stagebell.messages.conversation import RunStatus
 from stagebell.testing import ScriptedModel
 from stagebell.tools.tool import tool
 from tests.support.loops import host_model, run, says, wants
@@ -42,6 +45,58 @@ class Stalling(ScriptedModel):
             await asyncio.Event().wait()
         finally:
             self.open -= 1
+
+
+async def test_an_answer_is_told_while_it_is_written(runtime: LocalRuntime) -> None:
+    chunks: list[TokenChunk] = []
+    first = asyncio.Event()
+    gate = asyncio.Event()
+
+    async def hear(context: ClosureContext, message: TokenChunk, ctx: MessageContext) -> None:
+        chunks.append(message)
+        first.set()
+
+    await ClosureAgent.register_closure(
+        runtime, "screen", hear, subscriptions=lambda: [TypeSubscription("assistant.tokens", "screen")]
+    )
+
+    class Slow(ScriptedModel):
+        async def create_stream(self, *args: Any, **options: Any) -> Any:
+            async for chunk in super().create_stream(*args, **options):
+                yield chunk
+                if isinstance(chunk, str):
+                    await gate.wait()
+
+    await host_model(runtime, Slow(["one two three"]), stream=True)
+    handle = await Runs(runtime).start("assistant", "count")
+    await asyncio.wait_for(first.wait(), 5)
+    assert chunks[0].text == "one "
+    gate.set()
+    assert (await handle.result()).output == "one two three"
+    await runtime._dispatcher.wait_idle()
+    assert "".join(chunk.text for chunk in chunks) == "one two three"
+    assert [chunk.index for chunk in chunks] == [0, 1, 2, 3]
+    assert chunks[-1].last
+    assert {chunk.run_id for chunk in chunks} == {handle.run_id}
+
+
+async def test_a_cancelled_stream_is_closed(runtime: LocalRuntime) -> None:
+    entered, closed = asyncio.Event(), asyncio.Event()
+
+    class Endless(ScriptedModel):
+        async def create_stream(self, *args: Any, **options: Any) -> Any:
+            try:
+                yield "and "
+                entered.set()
+                await asyncio.Event().wait()
+            finally:
+                closed.set()
+
+    await host_model(runtime, Endless([]), stream=True)
+    handle = await Runs(runtime).start("assistant", "go")
+    await asyncio.wait_for(entered.wait(), 5)
+    assert await handle.cancel() is RunStatus.CANCELLED
+    await asyncio.wait_for(closed.wait(), 1)
 
 
 async def test_a_stream_that_stalls_ends_in_its_time_and_is_closed(runtime: LocalRuntime) -> None:

@@ -29,7 +29,7 @@ from stagebell import RedisRuntime
 from stagebell.runtime.redis.connection import Connection
 from stagebell.runtime.redis.lua_files import SCRIPTS
 from tests.failure import charging
-from tests.failure.agents import SETUPS
+from tests.failure.setups import SETUPS
 
 Moment = Literal["before", "after", "frozen", "step"]
 KILLED = 9

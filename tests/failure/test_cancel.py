@@ -9,7 +9,8 @@ from autogen_core import AgentId
 
 from stagebell import Publisher
 from stagebell.errors import DeadlineExceeded
-from tests.failure.agents import Count, File, Hop, Measured
+from tests.failure.agents import Count, File, Measured
+from tests.failure.hopping import Hop
 from tests.failure.processes import Workers
 from tests.failure.view import View
 from tests.support.servers import Server

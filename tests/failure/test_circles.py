@@ -10,7 +10,8 @@ from autogen_core import AgentId
 
 from stagebell import Publisher
 from stagebell.errors import CallCycleError
-from tests.failure.agents import Count, Hop
+from tests.failure.agents import Count
+from tests.failure.hopping import Hop
 from tests.failure.processes import Workers
 from tests.failure.view import View
 from tests.support.servers import Server

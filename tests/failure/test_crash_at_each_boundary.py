@@ -30,24 +30,15 @@ from autogen_core import AgentId, TopicId
 from stagebell import Publisher, RedisRuntime
 from stagebell.tools.approval_messages import ApprovalDecision
 from stagebell.tools.approvals import DESK, Approvals, desk_of
-from tests.failure.agents import (
-    ALARMS,
-    FILES,
-    SETUPS,
-    Count,
-    File,
-    Hop,
-    Inquire,
-    Measure,
-    Measured,
-    Remind,
-    Round,
-    Settle,
-    Trouble,
-)
+from tests.failure.agents import FILES, Count, File, Measure, Measured
 from tests.failure.crashes import Moment, Victim
+from tests.failure.desks import Inquire, Remind, Settle
+from tests.failure.hopping import Hop
 from tests.failure.office import Agree, Done, Walk
+from tests.failure.setups import SETUPS
+from tests.failure.troubles import ALARMS, Trouble
 from tests.failure.view import View
+from tests.failure.visits import Round
 from tests.support.servers import Server, available_kinds
 from tests.support.waiting import eventually
 

@@ -8,9 +8,10 @@ import pytest
 from autogen_core import AgentId, TopicId
 
 from stagebell import Publisher
-from tests.failure.agents import EVENTS, FILES, File, Measure, Measured
+from tests.failure.agents import FILES, File, Measure, Measured
 from tests.failure.history import Load, check
 from tests.failure.processes import Worker, Workers
+from tests.failure.troubles import EVENTS
 from tests.failure.view import View
 from tests.support.servers import Server
 from tests.support.waiting import eventually

@@ -9,8 +9,9 @@ from autogen_core import AgentId, TopicId
 
 from stagebell import Publisher
 from stagebell.errors import CantHandle, MessageTooLarge, StateTooLarge, UnregisteredType
-from tests.failure.agents import ALARMS, Count, Empty, File, Measure, NoOneKnows, Trouble
+from tests.failure.agents import Count, File, Measure
 from tests.failure.processes import Workers
+from tests.failure.troubles import ALARMS, Empty, NoOneKnows, Trouble
 from tests.failure.view import View
 from tests.support.servers import Server
 from tests.support.waiting import eventually

@@ -12,9 +12,11 @@ from autogen_core import AgentId, TopicId
 
 from stagebell import Publisher
 from stagebell.messages.ids import partition_of
-from tests.failure.agents import EVENTS, Count, File, Hop, Measured
+from tests.failure.agents import Count, File, Measured
 from tests.failure.history import Load, check
+from tests.failure.hopping import Hop
 from tests.failure.processes import Worker, Workers
+from tests.failure.troubles import EVENTS
 from tests.failure.view import View
 from tests.support.servers import Server
 from tests.support.waiting import eventually

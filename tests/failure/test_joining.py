@@ -10,8 +10,9 @@ from autogen_core import AgentId
 
 from stagebell import Publisher
 from stagebell.messages.ids import partition_of
-from tests.failure.agents import Count, Hop
+from tests.failure.agents import Count
 from tests.failure.history import Load, check
+from tests.failure.hopping import Hop
 from tests.failure.processes import Workers
 from tests.failure.view import View
 from tests.support.servers import Server

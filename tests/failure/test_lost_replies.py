@@ -10,9 +10,10 @@ from autogen_core import TopicId
 
 from stagebell import Publisher
 from stagebell.testing import FaultyConnection
-from tests.failure.agents import EVENTS, File
+from tests.failure.agents import File
 from tests.failure.history import Load, check
 from tests.failure.processes import Workers
+from tests.failure.troubles import EVENTS
 from tests.failure.view import View
 from tests.support.servers import Server
 from tests.support.waiting import eventually

@@ -13,17 +13,10 @@ from autogen_core import AgentId, TopicId
 from stagebell import Publisher, RedisRuntime
 from stagebell.errors import DeadLettered, RuntimeNotRunning, Undeliverable
 from stagebell.runtime.redis.embedded import EmbeddedServer
-from tests.failure.agents import (
-    ALARMS,
-    EVENTS,
-    Count,
-    Empty,
-    File,
-    Measured,
-    Trouble,
-)
+from tests.failure.agents import Count, File, Measured
 from tests.failure.history import Load, check
 from tests.failure.processes import Workers
+from tests.failure.troubles import ALARMS, EVENTS, Empty, Trouble
 from tests.failure.view import View
 from tests.support.servers import Kind, Server, available_kinds
 from tests.support.waiting import eventually

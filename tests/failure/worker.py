@@ -13,7 +13,7 @@ import signal
 import sys
 
 from stagebell import RedisRuntime
-from tests.failure.agents import SETUPS
+from tests.failure.setups import SETUPS
 
 
 async def main(url: str, namespace: str, setups: str, *options: str) -> None:

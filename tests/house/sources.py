@@ -8,13 +8,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "stagebell"
+PROGRAMS = tuple(ROOT / name for name in ("stagebell", "tests", "examples", "benchmarks"))
 _SKIPPED = {".git", ".venv", ".stagebell", "build", "dist", "__pycache__"}
 _TEXT = {".cfg", ".ini", ".json", ".lua", ".md", ".py", ".toml", ".txt", ".yaml", ".yml", ""}
 
 
 @dataclass(frozen=True)
 class Function:
-    """A function of the package and how many lines it takes, with and without its docstring."""
+    """A function and how many lines it takes, with and without its docstring."""
 
     where: str
     lines: int
@@ -23,6 +24,11 @@ class Function:
 
 def modules() -> list[Path]:
     return sorted(PACKAGE.rglob("*.py"))
+
+
+def programs() -> list[Path]:
+    """Every module: of the package, and of all that is there for it."""
+    return sorted(path for folder in PROGRAMS for path in folder.rglob("*.py"))
 
 
 def scripts() -> list[Path]:

@@ -18,7 +18,7 @@ SCRIPT_LIMIT = 100
 def test_files_stay_under_the_limit() -> None:
     too_long = {
         sources.relative(path): lines
-        for path in sources.modules()
+        for path in sources.programs()
         if (lines := sources.count_lines(path)) >= FILE_LIMIT
     }
     assert not too_long
@@ -30,7 +30,7 @@ def test_half_of_the_files_are_short() -> None:
 
 
 def test_functions_stay_under_the_limit() -> None:
-    found = [function for path in sources.modules() for function in sources.functions(path)]
+    found = [function for path in sources.programs() for function in sources.functions(path)]
     assert not [f"{function.where}: {function.lines}" for function in found if function.lines >= FUNCTION_LIMIT]
 
 

@@ -29,11 +29,9 @@ async def command(shell: Shell, *arguments: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout.strip(), done.stderr.strip()
 
 
-async def test_a_run_is_told_when_all_processes_are_gone(
-    shell: Shell, publisher: Publisher, locked_url: str, namespace: str
-) -> None:
-    """Round by round, with no secret in it; a run that waits for a person is among them."""
-    runtime = RedisRuntime(locked_url, namespace=namespace)
+async def two_runs(url: str, namespace: str) -> tuple[str, str]:
+    """One run that ended, and one that waits for a person; no process of the application is left."""
+    runtime = RedisRuntime(url, namespace=namespace)
     model = says(wants("log_in", user="ada", password="hunter2hunter2"), "done", wants("pay"))
     pay = tool(lambda: "paid", name="pay", description="Pay.", effects="side", requires_approval=True)
     await host_model(runtime, model, tools=[log_in, pay])
@@ -46,52 +44,64 @@ async def test_a_run_is_told_when_all_processes_are_gone(
         if "waits_for" in str(happened.entry):
             break
     await runtime.close()
+    return first.run_id, second.run_id
 
-    shown, as_json, listed, unknown = await asyncio.gather(
-        command(shell, "show", first.run_id),
-        command(shell, "show", first.run_id, "--json"),
-        command(shell, "list", "assistant", "--json"),
-        command(shell, "show", "assistant/c#nothing"),
-    )
-    explained, explained_json = await asyncio.gather(
-        command(shell, "explain", first.run_id), command(shell, "explain", second.run_id, "--json")
+
+async def test_a_run_is_shown_round_by_round_without_secrets(shell: Shell, locked_url: str, namespace: str) -> None:
+    ended, _ = await two_runs(locked_url, namespace)
+    shown, as_json = await asyncio.gather(
+        command(shell, "show", ended),
+        command(shell, "show", ended, "--json"),
     )
     assert shown[0] == 0
-    assert shown[1].splitlines()[0] == f"run {first.run_id}: succeeded"
+    assert shown[1].splitlines()[0] == f"run {ended}: succeeded"
     assert "model calls log_in: [call" in shown[1]
     assert "succeeded (final_output): done" in shown[1]
     for text in (shown[1], as_json[1]):
         assert "hunter2" not in text
         assert "sk-abc" not in text
         assert "welcome ada" in text
-    told = explained[1].splitlines()
-    assert [line for line in told if line[0] != " "][1:] == ["model output", "schema", "state", "side effects", "end"]
-    assert any("log_in" in line and line.endswith("it succeeded") for line in told)
-    (call,) = json.loads(explained_json[1])["calls"]
-    assert (call["tool"], call["verdict"], call["attempts"]) == ("pay", "open", 0)
-    last = json.loads(as_json[1])["entries"][-1]
-    assert {name: last[name] for name in ("run_id", "status", "reason", "step", "last_tool")} == {
-        "run_id": first.run_id,
+    entries = json.loads(as_json[1])["entries"]
+    assert [entry["kind"] for entry in entries] == ["asked", "decided", "returned", "decided", "finished"]
+    assert {name: entries[-1][name] for name in ("run_id", "status", "reason", "step", "last_tool")} == {
+        "run_id": ended,
         "status": "succeeded",
         "reason": "final_output",
         "step": 2,
         "last_tool": "log_in",
     }
-    kinds = [entry["kind"] for entry in json.loads(as_json[1])["entries"]]
-    assert kinds == ["asked", "decided", "returned", "decided", "finished"]
+
+
+async def test_a_run_is_explained(shell: Shell, locked_url: str, namespace: str) -> None:
+    ended, waits = await two_runs(locked_url, namespace)
+    explained, as_json = await asyncio.gather(
+        command(shell, "explain", ended), command(shell, "explain", waits, "--json")
+    )
+    told = explained[1].splitlines()
+    assert [line for line in told if line[0] != " "][1:] == ["model output", "schema", "state", "side effects", "end"]
+    assert any("log_in" in line and line.endswith("it succeeded") for line in told)
+    (call,) = json.loads(as_json[1])["calls"]
+    assert (call["tool"], call["verdict"], call["attempts"]) == ("pay", "open", 0)
+
+
+async def test_runs_are_listed_and_others_are_not_known(shell: Shell, locked_url: str, namespace: str) -> None:
+    ended, waits = await two_runs(locked_url, namespace)
+    listed, table, no_type, no_run = await asyncio.gather(
+        command(shell, "list", "assistant", "--json"),
+        command(shell, "list", "assistant"),
+        command(shell, "list", "nosuch"),
+        command(shell, "show", "assistant/c#nothing"),
+    )
     found = json.loads(listed[1])["runs"]
     assert [(each["run_id"], each["status"], each["steps"]) for each in found] == [
-        (second.run_id, "waiting", 1),
-        (first.run_id, "succeeded", 2),
+        (waits, "waiting", 1),
+        (ended, "succeeded", 2),
     ]
     assert found[0]["waits_for"][0].startswith("approval call")
-    assert (unknown[0], "no run 'assistant/c#nothing' is known" in unknown[2]) == (1, True)
-
-    table = await command(shell, "list", "assistant")
-    assert first.run_id in table[1]
+    assert ended in table[1]
     assert "waiting" in table[1]
-    code, _, problem = await command(shell, "list", "nosuch")
-    assert (code, "'nosuch'" in problem, "known are assistant" in problem) == (1, True, True)
+    assert (no_type[0], "'nosuch'" in no_type[2], "known are assistant" in no_type[2]) == (1, True, True)
+    assert (no_run[0], "no run 'assistant/c#nothing' is known" in no_run[2]) == (1, True)
 
 
 async def test_what_cannot_be_is_told(shell: Shell) -> None:

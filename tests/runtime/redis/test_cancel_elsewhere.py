@@ -1,87 +1,22 @@
-"""Cancellation and deadlines across processes: two runtimes over one server, each with agent types of its own."""
+"""Cancellation across processes: two runtimes over one server, each with agent types of its own."""
 
 from __future__ import annotations
 
 import asyncio
 import statistics
 import time
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from autogen_core import (
-    CancellationToken,
-    MessageContext,
-    TopicId,
-    try_get_known_serializers_for_type,
-)
+from autogen_core import CancellationToken, MessageContext, TopicId
 
-import stagebell
 from stagebell import Publisher, RedisRuntime
-from stagebell.errors import DeadlineExceeded
-from tests.failure.view import View
+from tests.runtime.redis.two_runtimes import Two, Waiting, cancelled
 from tests.support.agents import Ask, Bound, Counting, Doing, Note, agent, collect, echo, host
 from tests.support.servers import Server
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
-
-
-class Two:
-    """The runtime of the callers, `near`, and that of the callees, `far`."""
-
-    def __init__(self, near: RedisRuntime, far: RedisRuntime, view: View) -> None:
-        self.near = near
-        self.far = far
-        self.view = view
-
-    async def start(self) -> None:
-        await asyncio.gather(self.near.start(), self.far.start())
-
-    async def at_rest(self) -> None:
-        """Nothing of any message is left, in the server and in memory."""
-        await eventually(lambda: self.view.backlog() == 0, within=5)
-        await eventually(lambda: not self.view.left_behind(), within=5)
-        assert not self.view.against_the_list()
-
-
-@pytest.fixture
-async def two(server: Server, namespace: str) -> AsyncIterator[Two]:
-    options: Any = {"namespace": namespace, "cancel_grace": 0.1, "stop_grace": 0.3}
-    near, far = RedisRuntime(server.url, **options), RedisRuntime(server.url, **options)
-    for runtime in (near, far):
-        for sent in (Ask, Note):
-            runtime.add_message_serializer(try_get_known_serializers_for_type(sent))
-    client = server.client()
-    yield Two(near, far, View(client, namespace))
-    await asyncio.gather(near.close(), far.close())
-    client.close()
-
-
-class Waiting:
-    """What a handler that waits for ever has seen; `stubborn`: for how many cancellations it goes on."""
-
-    def __init__(self, stubborn: int = 0) -> None:
-        self.entered = asyncio.Event()
-        self.tokens: list[bool] = []
-        self.cancelled = 0
-        self.stubborn = stubborn
-
-    async def __call__(self, agent: Doing, message: Any, ctx: MessageContext) -> None:
-        self.entered.set()
-        while True:
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                self.tokens.append(ctx.cancellation_token.is_cancelled())
-                self.cancelled += 1
-                if self.cancelled > self.stubborn:
-                    raise
-
-
-async def cancelled(call: asyncio.Task[Any]) -> None:
-    with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(call, 5)
 
 
 async def test_a_token_reaches_the_handler_and_then_its_task_is_cancelled(two: Two) -> None:
@@ -149,23 +84,6 @@ async def test_a_call_is_cancelled_when_its_publisher_gives_it_up(two: Two, serv
         call.cancel()
         await cancelled(call)
     await eventually(lambda: waiting.tokens == [True])
-    await two.at_rest()
-
-
-async def test_the_time_out_of_a_publisher_travels_with_its_call(two: Two, server: Server, namespace: str) -> None:
-    waiting, left = Waiting(), []
-
-    async def ask(agent: Doing, message: Ask, ctx: MessageContext) -> None:
-        left.append(stagebell.remaining())
-        await waiting(agent, message, ctx)
-
-    await host(two.far, "slow", ask)
-    await two.start()
-    async with Publisher(server.url, namespace=namespace) as publisher:
-        with pytest.raises(DeadlineExceeded):
-            await publisher.call(Ask(), agent("slow"), timeout=0.5)
-    await eventually(lambda: waiting.tokens == [True])
-    assert 0 < left[0] <= 0.5
     await two.at_rest()
 
 
@@ -341,40 +259,6 @@ async def test_a_lost_bell_does_not_lose_a_cancel(two: Two) -> None:
     await two.at_rest()
 
 
-async def test_a_call_that_comes_after_its_deadline_is_answered_without_running(two: Two) -> None:
-    gate, entered, ran = asyncio.Event(), asyncio.Event(), []
-
-    async def ask(agent: Doing, message: Ask, ctx: MessageContext) -> None:
-        ran.append(message.text)
-        entered.set()
-        await gate.wait()
-
-    await host(two.far, "busy", ask)
-    await two.start()
-    first = asyncio.create_task(two.near.send_message(Ask(text="first"), agent("busy")))
-    await asyncio.wait_for(entered.wait(), 5)
-    with stagebell.deadline(0.3), pytest.raises(DeadlineExceeded):
-        await two.near.send_message(Ask(text="second"), agent("busy"))
-    await eventually(lambda: two.view.backlog() == 1)
-    gate.set()
-    await asyncio.wait_for(first, 5)
-    await two.at_rest()
-    assert ran == ["first"]
-
-
-async def test_an_expired_publish_goes_to_the_dead_letters(two: Two) -> None:
-    waiting = Waiting()
-    await host(two.far, "slow", note=waiting, topics=("notes",))
-    await two.start()
-    with stagebell.deadline(0.3):
-        await two.near.publish_message(Note(), TopicId("notes", "x"))
-    await asyncio.wait_for(waiting.entered.wait(), 5)
-    await eventually(lambda: two.view.dead_letters(), within=5)
-    (letter,) = two.view.dead_letters()
-    assert "deadline" in letter["reason"]
-    await two.at_rest()
-
-
 @pytest.mark.parametrize("inside", [False, True], ids=["from outside", "from a turn"])
 async def test_a_token_on_a_publish_cancels_those_who_handle_it_and_those_who_have_not_begun(
     two: Two, inside: bool
@@ -410,26 +294,6 @@ async def test_a_token_on_a_publish_cancels_those_who_handle_it_and_those_who_ha
     assert waiting.cancelled == 1
     assert tokens == [False, False]
     assert not two.view.dead_letters()
-
-
-async def test_a_publish_inside_a_turn_carries_the_deadline_of_the_turn(two: Two) -> None:
-    left: list[float | None] = []
-
-    async def ask(agent: Doing, message: Ask, ctx: MessageContext) -> None:
-        await agent.publish_message(Note(), TopicId("notes", "x"))
-
-    async def note(agent: Doing, message: Note, ctx: MessageContext) -> None:
-        left.append(stagebell.remaining())
-
-    await host(two.far, "asks", ask)
-    await host(two.near, "hears", note=note, topics=("notes",))
-    await two.start()
-    with stagebell.deadline(20):
-        await two.near.send_message(Ask(), agent("asks"))
-    await eventually(lambda: left)
-    assert left[0]
-    assert 10 < left[0] <= 20
-    await two.at_rest()
 
 
 async def test_a_process_bound_caller_that_is_cancelled_cancels_its_call_elsewhere(two: Two) -> None:
