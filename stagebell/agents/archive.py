@@ -25,6 +25,7 @@ class StoredRun(NamedTuple):
         last_tool: the tool that was called last, if any.
         began: in milliseconds since the epoch; None while it waits in line.
         waits_for: the calls that wait for a person or for another run.
+        text: of a run that did not succeed: what happened, and what to do.
     """
 
     run_id: str
@@ -34,6 +35,7 @@ class StoredRun(NamedTuple):
     last_tool: str | None
     began: int | None
     waits_for: tuple[str, ...]
+    text: str = ""
 
 
 def agent_of(run_id: str) -> AgentId:
@@ -64,17 +66,19 @@ async def stored_conversation(states: SavedStates, run_id: str) -> LoopState:
     return state
 
 
-async def stored_runs(states: SavedStates, agent_type: str) -> list[StoredRun]:
-    """All runs of the agents of a type, the newest first; conversations that cannot be read are left out."""
+async def stored_runs(states: SavedStates, agent_type: str) -> tuple[list[StoredRun], int]:
+    """All runs of the agents of a type, the newest first, and how many states of them are no conversation."""
     found: list[StoredRun] = []
+    others = 0
     for key, data in (await states.saved_states(agent_type)).items():
         try:
             state = read_state(f"{agent_type}/{key}", data)
         except MalformedState:
+            others += 1
             continue
         found += [_told(state, run_id) for run_id in runs_in(state.conversation)]
         found += [StoredRun(job.run_id, RunStatus.WAITING, None, 0, None, None, ()) for job in state.control.queue]
-    return sorted(found, key=lambda run: (run.began is not None, -(run.began or 0)))
+    return sorted(found, key=lambda run: (run.began is not None, -(run.began or 0))), others
 
 
 def _told(state: LoopState, run_id: str) -> StoredRun:
@@ -83,7 +87,7 @@ def _told(state: LoopState, run_id: str) -> StoredRun:
     active = state.control.active
     began, steps = entries[0].at, entries[-1].step
     if ended is not None or active is None or active.run_id != run_id:
-        reason, tool = (ended.reason, ended.last_tool) if ended is not None else (None, None)
-        return StoredRun(run_id, status_of(state, run_id), reason, steps, tool, began, ())
+        reason, tool, text = (ended.reason, ended.last_tool, ended.text) if ended is not None else (None, None, "")
+        return StoredRun(run_id, status_of(state, run_id), reason, steps, tool, began, (), text)
     waits = tuple(f"{each.kind} {each.call_id}" for each in active.waiting_for)
     return StoredRun(run_id, active.status, None, steps, active.last_tool, began, waits)

@@ -9,9 +9,14 @@ SHOWN_ERRORS = 3
 
 
 def shorten(text: str, limit: int = REASON_CHARACTERS) -> str:
-    """Return `text` on one line, cut to `limit` characters."""
-    line = " ".join(text[: 4 * limit].split())
-    return line if len(line) <= limit else line[: limit - 1] + "…"
+    """Return `text` on one line, cut to `limit` characters in its middle: it ends with what to do."""
+    if len(text) > 8 * limit:
+        text = f"{text[: 4 * limit]} {text[-4 * limit :]}"
+    line = " ".join(text.split())
+    if len(line) <= limit:
+        return line
+    end = (limit - 1) // 3
+    return f"{line[: limit - 1 - end]}…{line[len(line) - end :]}"
 
 
 def explain(error: BaseException) -> str:

@@ -15,16 +15,16 @@ from rich.text import Text
 
 from stagebell.errors import Undeliverable
 from stagebell.messages.envelope import timestamp
+from stagebell.messages.reasons import shorten
 from stagebell.runtime.ops.console import USAGE, CommandFailed, give
 from stagebell.runtime.ops.reading import WIDTH_OF_A_PIPE, server_to_read
 from stagebell.runtime.ops.settings import Settings
-from stagebell.runtime.ops.tables import span, table
+from stagebell.runtime.ops.tables import records, span
 from stagebell.runtime.redis.publisher import Publisher
 from stagebell.tools.approval_messages import ApprovalDecision
 from stagebell.tools.approvals import Approvals, PendingApproval
 
-_HEADINGS = "id|agent|tool|arguments|reason|asked|expires"
-_LONGEST = 120
+_LONGEST = 600
 _NO_WORKER_AFTER = 1.0  # seconds without a live one
 
 
@@ -40,9 +40,7 @@ def run_list(settings: Settings, *, as_json: bool) -> None:
         return
     console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH_OF_A_PIPE)
     console.print(Text(f"approvals that wait in namespace {settings.namespace} at {settings.server}: {len(found):,}"))
-    rows = table(_HEADINGS, [_row(each) for each in found])
-    if rows is not None:
-        console.print(rows)
+    records(console, map(_record, found))
 
 
 def run_decide(
@@ -135,10 +133,12 @@ def _parsed(arguments: str) -> object:
         return arguments
 
 
-def _row(pending: PendingApproval) -> list[str | Text]:
+def _record(pending: PendingApproval) -> tuple[list[str], list[str]]:
     request, now = pending.request, int(time.time() * 1000)
-    arguments = request.call.arguments
-    shown = arguments if len(arguments) <= _LONGEST else arguments[: _LONGEST - 1] + "…"
-    expires = "-" if request.expires_at is None else f"in {span(max(0, request.expires_at - now))}"
-    asked = f"{span(max(0, now - pending.asked_at))} ago"
-    return [request.id, request.agent, request.call.name, shown, request.reason or "-", asked, expires]
+    expires = [] if request.expires_at is None else [f"expires in {span(max(0, request.expires_at - now))}"]
+    asked = f"asked {span(max(0, now - pending.asked_at))} ago"
+    reason = [f"reason: {shorten(request.reason, _LONGEST)}"] if request.reason else []
+    return [request.id, request.agent, asked, *expires], [
+        f"{request.call.name} {shorten(request.call.arguments, _LONGEST)}",
+        *reason,
+    ]

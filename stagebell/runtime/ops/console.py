@@ -8,6 +8,8 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import TextIO
 
+from stagebell.messages.reasons import shorten
+
 USAGE = 2
 """Exit code of a command that was called in a wrong way."""
 _LONGEST = 600
@@ -23,10 +25,10 @@ class CommandFailed(Exception):
 
 def one_line(error: BaseException | str) -> str:
     """The text of an error without line breaks, not longer than a few lines of a terminal."""
-    text = " ".join(str(error).split())
+    text = str(error).strip()
     if isinstance(error, BaseException) and not text:
         text = type(error).__name__
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+    return shorten(text, _LONGEST)
 
 
 def failure_text(error: Exception) -> str:

@@ -19,12 +19,9 @@ from stagebell.messages.masking import mask, mask_text
 from stagebell.runtime.ops.console import USAGE, CommandFailed, give, one_line, say_error
 from stagebell.runtime.ops.reading import WIDTH_OF_A_PIPE, server_to_read
 from stagebell.runtime.ops.settings import Settings
-from stagebell.runtime.ops.tables import span, table
+from stagebell.runtime.ops.tables import records, span
 from stagebell.runtime.redis.dead_letters import DeadLetters
 from stagebell.runtime.redis.letters import DeadLetter
-
-_HEADINGS = "id|agent|message type|set aside|#attempts|reason"
-_LONGEST_REASON = 120
 
 Act = Callable[[DeadLetters, str], Awaitable[None]]
 
@@ -42,9 +39,7 @@ def run_list(settings: Settings, *, type: str | None, limit: int | None, as_json
     console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH_OF_A_PIPE)
     shown = "" if len(found) == count else f", shown are {len(found):,}"
     console.print(Text(f"dead letters of namespace {settings.namespace} at {settings.server}: {count:,}{shown}"))
-    rows = table(_HEADINGS, [_row(each) for each in found])
-    if rows is not None:
-        console.print(rows)
+    records(console, map(_record, found))
 
 
 def run_show(settings: Settings, *, id: str, as_json: bool) -> None:
@@ -99,12 +94,11 @@ def to_json(letter: DeadLetter) -> dict[str, Any]:
     return {**values, "set_aside": timestamp(letter.at_ms), "data": data}
 
 
-def _row(letter: DeadLetter) -> list[str | Text]:
+def _record(letter: DeadLetter) -> tuple[list[str], list[str]]:
     age = max(0, int(time.time() * 1000) - letter.at_ms)
-    reason = mask_text(letter.reason)
-    reason = reason if len(reason) <= _LONGEST_REASON else reason[: _LONGEST_REASON - 1] + "…"
-    attempts = str(letter.attempts) if letter.attempts else "-"
-    return [letter.id, letter.agent or "-", letter.message_type or "?", f"{span(age)} ago", attempts, reason]
+    attempts = [f"{letter.attempts} attempt{'' if letter.attempts == 1 else 's'}"] if letter.attempts else []
+    words = [letter.id, *([letter.agent] if letter.agent else []), letter.message_type or "?", f"{span(age)} ago"]
+    return [*words, *attempts], [one_line(mask_text(letter.reason))]
 
 
 @asynccontextmanager

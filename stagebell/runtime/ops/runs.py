@@ -18,17 +18,16 @@ from stagebell.agents.inquiries import status_of
 from stagebell.agents.state import LoopState, dump_entry
 from stagebell.agents.trajectory import tell
 from stagebell.messages.envelope import timestamp
-from stagebell.messages.masking import mask
-from stagebell.runtime.ops.console import USAGE, CommandFailed, give
+from stagebell.messages.masking import mask, mask_text
+from stagebell.runtime.ops.console import USAGE, CommandFailed, give, one_line, say
 from stagebell.runtime.ops.reading import WIDTH_OF_A_PIPE, server_to_read
 from stagebell.runtime.ops.settings import Settings
-from stagebell.runtime.ops.tables import span, table
+from stagebell.runtime.ops.tables import records, span
 from stagebell.runtime.redis.connection import Connection
 from stagebell.runtime.redis.keys import NamespaceKeys
 from stagebell.runtime.redis.publisher import Publisher
 
-_HEADINGS = "run|status|reason|#steps|last tool|began|waits for"
-
+_ADVICE = "agents that make runs store them (ModelAgent and whatever has its loop)"
 _TYPE = re.compile(r"[\w.-]+")
 
 
@@ -84,9 +83,7 @@ def run_list(settings: Settings, *, type: str, limit: int | None, as_json: bool)
     console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH_OF_A_PIPE)
     rest = "" if len(shown) == len(found) else f", shown are {len(shown):,}"
     console.print(Text(f"runs of agent type {type} in {settings.namespace} at {settings.server}: {len(found):,}{rest}"))
-    rows = table(_HEADINGS, [_row(each) for each in shown])
-    if rows is not None:
-        console.print(rows)
+    records(console, map(_record, shown))
 
 
 async def _conversation(settings: Settings, run_id: str) -> LoopState:
@@ -96,9 +93,12 @@ async def _conversation(settings: Settings, run_id: str) -> LoopState:
 
 async def _runs(settings: Settings, type: str) -> list[StoredRun]:
     async with server_to_read(settings) as url, Publisher(url, namespace=settings.namespace) as publisher:
-        found = await stored_runs(publisher, type)
-        if not found:
+        found, others = await stored_runs(publisher, type)
+        if others:
+            say(f"{others:,} of the stored states of agent type {type!r} hold no runs: {_ADVICE}")
+        elif not found:
             await _check_type(url, settings.namespace, type)
+            say(f"nothing is stored of agent type {type!r}: {_ADVICE}, from their first run on")
         return found
 
 
@@ -117,10 +117,15 @@ async def _check_type(url: str, namespace: str, type: str) -> None:
 
 def _to_json(run: StoredRun) -> dict[str, object]:
     began = None if run.began is None else timestamp(run.began)
-    return {**run._asdict(), "began": began}
+    return {**run._asdict(), "began": began, "text": mask_text(run.text)}
 
 
-def _row(run: StoredRun) -> list[str | Text]:
-    began = "-" if run.began is None else f"{span(max(0, int(time.time() * 1000) - run.began))} ago"
-    waits = ", ".join(run.waits_for) or "-"
-    return [run.run_id, run.status, run.reason or "-", str(run.steps), run.last_tool or "-", began, waits]
+def _record(run: StoredRun) -> tuple[list[str], list[str]]:
+    now = int(time.time() * 1000)
+    began = "not begun" if run.began is None else f"began {span(max(0, now - run.began))} ago"
+    reason = f"{run.status} ({run.reason})" if run.reason and run.reason != run.status else run.status
+    words = [run.run_id, reason, f"{run.steps} step{'' if run.steps == 1 else 's'}", began]
+    texts = [f"waits for {', '.join(run.waits_for)}"] if run.waits_for else []
+    if run.text:
+        texts.append(one_line(mask_text(run.text)))
+    return [*words, *([f"last tool {run.last_tool}"] if run.last_tool else [])], texts

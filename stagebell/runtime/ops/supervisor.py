@@ -26,6 +26,7 @@ from stagebell.errors import StagebellError
 from stagebell.runtime.ops.child import Child
 from stagebell.runtime.ops.console import CommandFailed, give, say
 from stagebell.runtime.ops.lifeline import SPARE_SECONDS
+from stagebell.runtime.ops.reaching import reach_server
 from stagebell.runtime.ops.restarts import next_pause
 from stagebell.runtime.ops.settings import Settings
 from stagebell.runtime.ops.stopping import StopRequest
@@ -75,15 +76,31 @@ class Supervisor:
             CommandFailed: as for `run_supervisor`.
         """
         asked = asyncio.ensure_future(self.stop.wait())
+        if not await self._reach_server(asked):
+            return
         keepers = [asyncio.ensure_future(self._keep(number, asked)) for number in range(self._processes)]
         try:
             done, _ = await asyncio.wait({asked, *keepers}, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
             say(f"stopping {self._processes} worker processes (a second signal ends them at once)")
-        finally:
-            self.stop.request()
+        except CommandFailed as failed:
+            late = await self._stop_all(keepers)
+            raise CommandFailed(f"{failed}; {late}" if late else str(failed), code=failed.code) from failed
+        except BaseException:
             await self._stop_all(keepers)
+            raise
+        if late := await self._stop_all(keepers):
+            raise CommandFailed(late)
+
+    async def _reach_server(self, asked: asyncio.Future[None]) -> bool:
+        """Once for all children, before there are any; False when the stop comes first."""
+        reaching = asyncio.ensure_future(reach_server(self._settings))
+        await asyncio.wait({asked, reaching}, return_when=asyncio.FIRST_COMPLETED)
+        if reaching.cancel():
+            return False
+        reaching.result()
+        return True
 
     # -- one child
 
@@ -95,6 +112,8 @@ class Supervisor:
                 child.ask_to_stop()
             await child.hear()
             self._note_ready(child)
+            if child.error:
+                child.ask_to_stop()  # what its user's code holds up must not hold up the reason
             lived = await child.wait()
             self._report_dead(child)
             if self.stop.asked():
@@ -142,7 +161,9 @@ class Supervisor:
 
     # -- the end
 
-    async def _stop_all(self, keepers: Sequence[asyncio.Future[None]]) -> None:
+    async def _stop_all(self, keepers: Sequence[asyncio.Future[None]]) -> str:
+        """Stop all children; says which had to be killed, if any."""
+        self.stop.request()
         for child in self._children.values():
             child.ask_to_stop()
         _, late = await asyncio.wait(keepers, timeout=self._grace)
@@ -152,8 +173,8 @@ class Supervisor:
         if self._reports:
             await asyncio.wait(self._reports, timeout=_LAST_REPORTS)
         if late and killed:
-            pids = ", ".join(killed)
-            raise CommandFailed(f"did not stop within {self._grace:g} s and had to be killed: process {pids}")
+            return f"did not stop within {self._grace:g} s and had to be killed: process {', '.join(killed)}"
+        return ""
 
     def _kill_all(self) -> None:
         for child in self._children.values():

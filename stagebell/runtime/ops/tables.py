@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -97,6 +98,20 @@ def table(headings: str, rows: Sequence[Row]) -> Table | None:
     for row in rows:
         made.add_row(*row)
     return made
+
+
+def records(console: Console, found: Iterable[tuple[Sequence[str], Sequence[str]]]) -> None:
+    """Print each as one line of few words, and below it what may be long.
+
+    Nothing of that is cut off, since the end of a reason says what to do: a terminal wraps it, a pipe gets one line.
+    """
+    for words, texts in found:
+        console.print(Text("  ".join(words), style="bold"), soft_wrap=True)
+        for text in texts:
+            if console.is_terminal:
+                console.print(Padding(Text(text), (0, 0, 0, 4)))
+            else:
+                console.print(Text(f"    {text}"), soft_wrap=True)
 
 
 def _worker_row(view: WorkerView, inboxes: bool) -> Row:

@@ -6,10 +6,12 @@ import asyncio
 import gc
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from stagebell.runtime.ops.console import CommandFailed, failure_text, give, one_line, say, say_traceback
 from stagebell.runtime.ops.lifeline import Lifeline
+from stagebell.runtime.ops.reaching import reach_server
 from stagebell.runtime.ops.settings import Settings
 from stagebell.runtime.ops.setups import Setup, load_setup, set_up
 from stagebell.runtime.ops.stopping import StopRequest
@@ -31,12 +33,19 @@ class Ready:
 class Audience:
     """Who hears how it goes: the terminal, or the service manager's log."""
 
+    async def reach_server(self, settings: Settings) -> None:
+        """See that the server is there; raises CommandFailed when it is not."""
+        await reach_server(settings)
+
     def hear_name(self, worker: str) -> None:
         """It is about to begin."""
 
     def hear_ready(self, ready: Ready) -> None:
         """It takes messages."""
         give(str(ready))
+
+    def hear_failure(self, failed: CommandFailed) -> None:
+        """It cannot start; what it has begun ends now."""
 
     def hear_stopping(self, grace: float) -> None:
         """It was asked to stop."""
@@ -46,14 +55,22 @@ class Audience:
 class SupervisorAudience(Audience):
     """The supervisor, which tells its user."""
 
-    def __init__(self, line: Lifeline) -> None:
+    def __init__(self, line: Lifeline, conceal: Callable[[str], str]) -> None:
         self._line = line
+        self._conceal = conceal
+
+    async def reach_server(self, settings: Settings) -> None:
+        """It has done that itself."""
 
     def hear_name(self, worker: str) -> None:
         self._line.report(name=worker)
 
     def hear_ready(self, ready: Ready) -> None:
         self._line.report(worker=ready.worker, types=ready.types)
+
+    def hear_failure(self, failed: CommandFailed) -> None:
+        """It need not wait until all has ended that was begun."""
+        self._line.report(error=self._conceal(str(failed)))
 
     def hear_stopping(self, grace: float) -> None:
         """It asked for that itself."""
@@ -90,7 +107,7 @@ def run_supervised_worker(target: str, settings: Settings, line: Lifeline, *, sh
     stop.catch_signals()
     line.watch(stop.request, settings.stop_grace)
     try:
-        _run(target, settings, stop, SupervisorAudience(line))
+        _run(target, settings, stop, SupervisorAudience(line, settings.conceal))
     except CommandFailed as failed:
         if show_traceback and failed.__cause__ is not None:
             say_traceback(failed.__cause__, settings.conceal)
@@ -117,7 +134,7 @@ async def _serve(target: str, setup: Setup, settings: Settings, stop: StopReques
     )
     runtime.on_named = audience.hear_name
     asked = asyncio.ensure_future(stop.wait())
-    starting = asyncio.ensure_future(_start(target, setup, runtime))
+    starting = asyncio.ensure_future(_start(target, setup, runtime, settings, audience))
     try:
         await asyncio.wait({asked, starting}, return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
@@ -127,12 +144,18 @@ async def _serve(target: str, setup: Setup, settings: Settings, stop: StopReques
         else:
             starting.cancel()
             await asyncio.wait({starting})
+    except CommandFailed as failed:
+        audience.hear_failure(failed)
+        with suppress(CommandFailed):  # why it cannot start says more than how it ended
+            await _close(runtime)
+        raise
     finally:
         asked.cancel()
-        await _close(runtime)
+    await _close(runtime)
 
 
-async def _start(target: str, setup: Setup, runtime: WorkerRuntime) -> Ready:
+async def _start(target: str, setup: Setup, runtime: WorkerRuntime, settings: Settings, audience: Audience) -> Ready:
+    await audience.reach_server(settings)
     # Set up before the start: nothing is announced, and nothing arrives, until all of it is there.
     await set_up(target, setup, runtime)
     try:

@@ -28,6 +28,7 @@ import hiredis
 from stagebell.errors import ServerRefused, ServerUnavailable
 from stagebell.runtime.redis.address import Address
 from stagebell.runtime.redis.joint import Arg, Joint, Parse, Request, Sink, settle
+from stagebell.runtime.redis.resolving import connect_to_any
 
 Pending = tuple[Sink, Parse | None, Sequence[Arg]]
 
@@ -37,6 +38,8 @@ AT_ONCE = 16
 """Commands that leave together; no more wait for the end of a turn of the loop, so that the server starts on them."""
 HIGH_WATER = 8 * 1024 * 1024
 """Bytes that may wait for the socket before `drain` waits."""
+OPEN_SECONDS = 5.0
+"""How long the opening of a connection may take."""
 STEPS = 5
 """Steps of the reply timer in one timeout."""
 NOT_READY = frozenset({"LOADING", "MASTERDOWN", "BUSY"})
@@ -76,7 +79,7 @@ class Connection(asyncio.Protocol):
         self._held = False
 
     @classmethod
-    async def open(cls, url: str, *, timeout: float = 5.0, name: str = "") -> Connection:
+    async def open(cls, url: str, *, timeout: float = OPEN_SECONDS, name: str = "") -> Connection:
         """Connect, log in, choose the database and see that the server answers.
 
         Arguments:
@@ -133,10 +136,8 @@ class Connection(asyncio.Protocol):
 
         if address.path:
             _, connection = await loop.create_unix_connection(protocol, address.path)
-        else:
-            tls = address.ssl_context()
-            _, connection = await loop.create_connection(protocol, address.host, address.port, ssl=tls)
-        return connection
+            return connection
+        return await connect_to_any(protocol, address.host, address.port, address.ssl_context())
 
     async def _introduce(self, name: str) -> None:
         commands: list[tuple[Arg, ...]] = []

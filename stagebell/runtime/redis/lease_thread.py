@@ -136,7 +136,7 @@ class LeaseKeeper(ABC):
         """Why a lease would be held in vain; empty when this worker can run its agents."""
         stall = time.monotonic() - self._progress
         if stall > self._settings.max_stall:
-            return f"the event loop has made no progress for {stall:.0f} s"
+            return f"the event loop has made no progress for {stall:.0f} s (a handler blocks it: await there)"
         cut_off = self.cut_off_for()
         if cut_off > self._settings.lease:
             return f"its turns cannot reach the server, which answers its heartbeats, for {cut_off:.0f} s"

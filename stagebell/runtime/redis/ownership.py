@@ -249,10 +249,13 @@ class Ownership:
     def _report_lost(self) -> None:
         tags, self._lost_tags = self._lost_tags, []
         logger.warning(
-            "worker %s has lost %d leases (%s…): it was silent for too long, or the server lost what it knew",
+            "worker %s has lost %d leases (%s): the server did not hear of it for its lease of %g s, or went back to "
+            "older data. Others have the agents, and run again what ran here. If this comes without a fault, give "
+            "workers more CPU, look for handlers that block and for a slow server, or set a longer `lease`",
             self._services.worker,
             len(tags),
-            ", ".join(tags[:3]),
+            ", ".join(tags[:3]) + ("…" if len(tags) > 3 else ""),
+            self._services.settings.lease,
         )
 
     def _forget(self, partition: Owned) -> None:

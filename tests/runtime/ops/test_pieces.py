@@ -19,7 +19,7 @@ from stagebell.runtime.ops.lines import Cutter, EventMaker, Line
 from stagebell.runtime.ops.restarts import next_pause
 from stagebell.runtime.ops.settings import Settings
 from stagebell.runtime.ops.setups import split_target
-from stagebell.runtime.ops.tables import show, span
+from stagebell.runtime.ops.tables import records, show, span
 from stagebell.runtime.redis.overview import EventsView, Overview, PartitionView, TypeView, WorkerView
 from stagebell.runtime.redis.settings import RedisOptions, RedisSettings
 
@@ -192,6 +192,23 @@ def test_an_error_becomes_one_line() -> None:
     assert one_line(ValueError("a\n  b")) == "a b"
     assert one_line(ValueError()) == "ValueError"
     assert len(one_line("x" * 5000)) == 600
+
+
+def test_a_long_error_is_cut_in_its_middle() -> None:
+    text = one_line(f"the till is stuck: {'drawer ' * 900}: pull it")
+    assert (text[:18], text[-9:], len(text)) == ("the till is stuck:", ": pull it", 600)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_records_lose_nothing_on_a_narrow_terminal(terminal: bool) -> None:
+    reason = "ValueError: " + "the till is stuck, " * 12 + "pull the drawer (--help says how)"
+    console = Console(width=80, file=io.StringIO(), highlight=False, force_terminal=terminal, color_system=None)
+    records(console, [(["clerk:3/17-0", "clerk/ada", "Note", "3 min 5 s ago", "3 attempts"], [reason])])
+    assert isinstance(console.file, io.StringIO)
+    first, *rest = console.file.getvalue().splitlines()
+    assert first == "clerk:3/17-0  clerk/ada  Note  3 min 5 s ago  3 attempts"
+    assert " ".join(" ".join(rest).split()) == reason
+    assert all(len(line) <= 80 for line in rest) if terminal else len(rest) == 1
 
 
 @pytest.mark.parametrize("target", ["", "a", ":b", "a:", "a/b.py:c", "a.py:c", "a:b c"])

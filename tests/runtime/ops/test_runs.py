@@ -6,6 +6,7 @@ import asyncio
 import json
 
 import pytest
+from autogen_core import AgentId
 
 from stagebell import Publisher, RedisRuntime
 from stagebell.agents.archive import stored_conversation, stored_runs
@@ -13,6 +14,7 @@ from stagebell.agents.runs import Runs
 from stagebell.errors import UnknownRun
 from stagebell.tools.tool import tool
 from tests.runtime.ops.commands import Shell
+from tests.support.agents import Ask, Counting, host
 from tests.support.loops import host_model, says, wants
 
 pytestmark = pytest.mark.integration
@@ -104,6 +106,16 @@ async def test_runs_are_listed_and_others_are_not_known(shell: Shell, locked_url
     assert (no_run[0], "no run 'assistant/c#nothing' is known" in no_run[2]) == (1, True)
 
 
+async def test_a_list_without_runs_says_which_agents_make_some(shell: Shell, locked_url: str, namespace: str) -> None:
+    async with RedisRuntime(locked_url, namespace=namespace) as runtime:
+        await host(runtime, "silent")
+        await Counting.register(runtime, "counts", Counting)
+        await runtime.send_message(Ask(text="x"), AgentId("counts", "a"))
+    silent, counts = await asyncio.gather(command(shell, "list", "silent"), command(shell, "list", "counts"))
+    assert "nothing is stored of agent type 'silent': agents that make runs store them (ModelAgent" in silent[2]
+    assert "1 of the stored states of agent type 'counts' hold no runs: agents that make runs" in counts[2]
+
+
 async def test_what_cannot_be_is_told(shell: Shell) -> None:
     wrong, empty, nonsense = await asyncio.gather(
         command(shell, "list", "a b"), command(shell, "list", "nosuch"), command(shell, "show", "x")
@@ -118,4 +130,4 @@ async def test_what_is_not_there_is_an_error(publisher: Publisher) -> None:
     for run_id in ("nobody/c#1", "nonsense", "a/b"):
         with pytest.raises(UnknownRun):
             await stored_conversation(publisher, run_id)
-    assert await stored_runs(publisher, "nobody") == []
+    assert await stored_runs(publisher, "nobody") == ([], 0)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Iterator
+
 import pytest
 
-from tests.runtime.ops.commands import Shell
+from tests.runtime.ops.commands import Command, Shell
 from tests.support.servers import free_port
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
 
@@ -64,6 +68,54 @@ def test_a_server_that_is_not_there(shell: Shell) -> None:
     assert "cannot reach the server at 127.0.0.1:" in text
     assert "STAGEBELL_REDIS" in text
     assert "cannot reach" in one_error(shell, "ps", STAGEBELL_REDIS=url)
+
+
+@pytest.fixture
+def mute_port() -> Iterator[int]:
+    """Where connections are taken, and nothing is ever answered."""
+    with socket.create_server(("127.0.0.1", 0), backlog=20) as mute:
+        yield mute.getsockname()[1]
+
+
+async def test_a_server_that_does_not_answer_is_named_before_it_is_given_up(shell: Shell, mute_port: int) -> None:
+    resolver = "import socket, time\nsocket.getaddrinfo = lambda *given, **named: time.sleep(60)\n"
+    (shell.folder / "sitecustomize.py").write_text(resolver)
+    shell.environment["PYTHONPATH"] = f"{shell.folder}:{shell.environment['PYTHONPATH']}"
+    started: list[tuple[str, Command]] = []
+    for number, place in enumerate((f"127.0.0.1:{mute_port}", "till.example:6379"), start=1):
+        shell.environment["STAGEBELL_REDIS"] = f"redis://:op3n-sesame@{place}"
+        started.append((place, shell.start("worker", "shop:setup", "--processes", str(number))))
+    for place, worker in started:
+        await eventually(lambda each=worker: each.errors, within=20)
+        assert worker.process.poll() is None
+        assert f"the server at {place} does not answer: trying for 5 s in all" in worker.errors
+    for place, worker in started:
+        assert await worker.ended(within=20) == 1
+        error = worker.errors.splitlines()[-1]
+        assert error.startswith(f"error: the worker cannot start: cannot reach the server at {place}: no answer within")
+
+
+HALF = """
+import os, time
+
+async def setup(runtime) -> None:
+    os.close(os.open(str(os.getpid()) + ".here", os.O_CREAT))
+    while len([name for name in os.listdir() if name.endswith(".here")]) < 2:
+        time.sleep(0.05)
+    if f"{os.getpid()}.here" == min(name for name in os.listdir() if name.endswith(".here")):
+        raise ValueError("the till is empty")
+    os._exit = lambda code: None  # as native code that holds the interpreter does
+    time.sleep(60)
+"""
+
+
+async def test_the_reason_comes_before_what_else_had_to_be_killed(shell: Shell) -> None:
+    (shell.folder / "half.py").write_text(HALF)
+    worker = shell.start("worker", "half:setup", "--processes", "2", "--stop-grace", "0.2")
+    assert await worker.ended(within=30) == 1
+    error = worker.errors.splitlines()[-1]
+    assert error.startswith("error: half:setup raised ValueError: the till is empty")
+    assert "; did not stop within 3.2 s and had to be killed: process " in error
 
 
 def test_a_wrong_password(shell: Shell) -> None:

@@ -19,7 +19,9 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.integration
 
 
-async def test_a_turn_that_was_frozen_beyond_its_lease_takes_no_effect(redis_url: str, namespace: str) -> None:
+async def test_a_turn_that_was_frozen_beyond_its_lease_takes_no_effect(
+    redis_url: str, namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """Its worker wakes up after another has done the work, and commits: the fence refuses it."""
     gate, entered = asyncio.Event(), asyncio.Event()
     done: list[str] = []
@@ -50,6 +52,8 @@ async def test_a_turn_that_was_frozen_beyond_its_lease_takes_no_effect(redis_url
     await eventually(lambda: len(done) == 2, 10)
     assert done[0] == "x by the heir"
     assert done[1].startswith("y")  # either of them may have run this one
+    await eventually(lambda: "has lost" in caplog.text, 10)
+    assert "give workers more CPU, look for handlers that block and for a slow server, or set a longer" in caplog.text
     await zombie.close()
     await heir.close()
 
