@@ -123,7 +123,7 @@ def _to_json(run: StoredRun) -> dict[str, object]:
 def _record(run: StoredRun) -> tuple[list[str], list[str]]:
     now = int(time.time() * 1000)
     began = "not begun" if run.began is None else f"began {span(max(0, now - run.began))} ago"
-    reason = f"{run.status} ({run.reason})" if run.reason and run.reason != run.status else run.status
+    reason = f"{run.status} ({run.reason})" if run.reason else run.status
     words = [run.run_id, reason, f"{run.steps} step{'' if run.steps == 1 else 's'}", began]
     texts = [f"waits for {', '.join(run.waits_for)}"] if run.waits_for else []
     if run.text:
