@@ -206,7 +206,7 @@ class DurableTurn(RetriedTurn):
         self._let_others_go_on()
         if self.abandoned:
             return None
-        if self._ended_by and not self._services.stopping:
+        if self._ended_by:
             return self.fail(turn, CancelledError())
         if self._stored is not None and self._stored.keeps:
             return self._commit_with_state(turn, result)
@@ -223,7 +223,7 @@ class DurableTurn(RetriedTurn):
     async def _commit_with_state(self, turn: Turn, result: Any) -> None:
         if not await self.on_top(turn, self._stored):
             return
-        if self._ended_by and not self._services.stopping:
+        if self._ended_by:
             await self.fail(turn, CancelledError())
             return
         if self._calls is not None and not await self._calls.taking.has_seen_all():

@@ -64,10 +64,10 @@ class Bench:
         self._made: list[RedisRuntime] = []
 
     async def start(self, *classes: type[RoutedAgent], **options: Any) -> RedisRuntime:
-        """A runtime that hosts these classes; one that is neither `Back` nor `Waits` as the diary."""
+        """A runtime that hosts these classes; one that is neither `Back` nor a kind of `Waits` as the diary."""
         runtime = RedisRuntime(self._url, namespace=self._namespace, partitions=1, lease=0.5, **options)
         for cls in classes:
-            name = {Back: "back", Waits: "far"}.get(cls, "diary")
+            name = "back" if cls is Back else "far" if issubclass(cls, Waits) else "diary"
             await cls.register(runtime, name, cls)  # type: ignore[attr-defined]
         await runtime.start()
         self._made.append(runtime)
@@ -77,13 +77,34 @@ class Bench:
         """Call the diary with these steps."""
         return asyncio.create_task(self.client.call(Step(names=list(names), fails=[]), DIARY, timeout=20))
 
-    def wish(self, name: str) -> None:
-        """Ask for the end of the message whose first step has this name."""
+    def find(self, name: str) -> tuple[str, str, str]:
+        """The inbox, entry id and turn id of the message whose first step has this name."""
         text = f'"names":["{name}"'.encode()
-        for inbox in self.view.keys(":in"):
-            for entry_id, fields in self.view.client.xrange(inbox):
-                if text in fields[b"e"].replace(b" ", b""):
-                    self.view.client.xadd(f"{inbox[:-2]}ctl", {"m": fields[b"m"], "i": entry_id, "w": "cancel"})
+        (found,) = (
+            (inbox, entry_id.decode(), fields[b"m"].decode())
+            for inbox in self.view.keys(":in")
+            for entry_id, fields in self.view.client.xrange(inbox)
+            if text in fields[b"e"].replace(b" ", b"")
+        )
+        return found
+
+    def wish(self, name: str) -> None:
+        """Ask for the end of that message."""
+        inbox, entry_id, turn_id = self.find(name)
+        self.view.client.xadd(f"{inbox[:-2]}ctl", {"m": turn_id, "i": entry_id, "w": "cancel"})
+
+    def journals(self) -> list[str]:
+        """The keys of all journals."""
+        return [key for key in self.view.keys("") if "}:j:" in key]
+
+    def count_of_failures(self) -> int:
+        """How many attempts have failed and are counted."""
+        return sum(bool(self.view.client.hexists(key, "#f")) for key in self.journals())
+
+    def lose_replies(self) -> None:
+        """Let the server be as it was before it had any reply."""
+        for key in self.journals():
+            self.view.client.hset(key, "#r", 0)
 
     async def lines(self, runtime: RedisRuntime) -> list[str]:
         """What the diary says, once all is at rest."""
@@ -198,9 +219,12 @@ class Stuck(Diary):
 class Calm(Diary):
     """Goes on when its call was cancelled."""
 
+    starts: list[str]
+
     @message_handler
     async def on_step(self, message: Step, ctx: MessageContext) -> None:
         """The handler."""
+        self.starts.append(message.names[0])
         with suppress(asyncio.CancelledError):
             await super().on_step(message, ctx)  # type: ignore[misc]
             return
@@ -218,8 +242,10 @@ async def test_a_nested_turn_that_is_cancelled_at_the_next_owner_leaves_what_its
     freeze(victim)
     bench.wish("middle")
     await crash(victim)
+    Calm.starts = []
     heir = await bench.start(Calm)
     await asyncio.wait_for(call, 10)
+    assert Calm.starts == ["outer"]
     assert await bench.lines(heir) == ["outer", "middle", "inner", "inner ends", "goes on"]
 
 
@@ -266,11 +292,13 @@ class Held(Diary):
     """Its nested turn waits for ever, and it goes on when that is cancelled."""
 
     entered: asyncio.Event
+    starts: list[str]
 
     @message_handler
     async def on_step(self, message: Step, ctx: MessageContext) -> None:
         """The handler."""
         self.lines.append(message.names[0])
+        self.starts.append(message.names[0])
         if message.names[0] == "nested":
             self.entered.set()
             await asyncio.Event().wait()
@@ -280,7 +308,7 @@ class Held(Diary):
 
 
 async def test_a_nested_turn_that_is_cancelled_while_its_worker_stops_spoils_nothing_below(bench: Bench) -> None:
-    Held.entered = asyncio.Event()
+    Held.entered, Held.starts = asyncio.Event(), []
     far = await bench.start(Back)
     old = await bench.start(Held, stop_grace=20.0)
     call = bench.call("outer")
@@ -292,6 +320,7 @@ async def test_a_nested_turn_that_is_cancelled_while_its_worker_stops_spoils_not
     await asyncio.wait_for(call, 10)
     await asyncio.wait_for(closing, 10)
     assert await bench.lines(new) == ["outer", "goes on"]
+    assert Held.starts == ["outer", "nested"]  # the turn below has gone on where it was
     assert far is not new
 
 
