@@ -8,7 +8,7 @@ What holds at all times
     - Calls are saved as begun before they are made. Those that a dead process had begun are unsure when it is found
       again: their tools find out what became of them, or tell that nobody knows.
     - Nobody saves over what another process has saved meanwhile: that turn ends in `SnapshotConflict`, and the next one
-      finds the newer state.
+      finds the newer state. So does the turn after one that was cancelled while it saved.
 
 A conversation that is found again goes on with the first message for it, whatever that is. Nothing tells a process that
 has died from one that is slow: one process at a time is to host the agents whose conversations a store keeps.
@@ -16,6 +16,7 @@ has died from one that is slow: one process at a time is to host the agents whos
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -81,7 +82,7 @@ class KeptActor(LoopActor):
             before = self._saved
             try:
                 await self._save(self._store, begun=False)
-            except Exception:
+            except BaseException:
                 self.state = before or self.state  # what was not saved has not happened
                 raise
         await super()._act_on(effects)
@@ -119,6 +120,9 @@ class KeptActor(LoopActor):
         except SnapshotConflict as error:
             before, self._saved = self._saved, None
             await self._disappoint(error, before or self.state)
+            raise
+        except CancelledError:
+            self._saved = None  # it may have been saved all the same
             raise
         self._saves += 1
         self._saved = state

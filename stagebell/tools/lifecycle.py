@@ -20,7 +20,7 @@ from pydantic import JsonValue
 from stagebell.messages.tool_calls import ErrorCode, ToolCall, ToolResult
 from stagebell.messages.trusted import trusted
 from stagebell.runtime.engine.metrics import count_call
-from stagebell.tools.containing import passes
+from stagebell.tools.containing import called
 from stagebell.tools.context import ToolContext
 from stagebell.tools.running import Stop
 from stagebell.tools.tool import Checked, TypedTool
@@ -204,10 +204,8 @@ def harmless(sink: Callable[[ToolEvent], None]) -> Callable[[ToolEvent], None]:
 
     def tell(event: ToolEvent) -> None:
         try:
-            sink(event)
-        except BaseException as error:
-            if passes(error):
-                raise
+            called(sink, event)
+        except Exception:
             logger.exception("what was to be told of a step of tool %s could not be", event.tool)
 
     return tell

@@ -41,6 +41,23 @@ class Overtaken(Failing):
         await super(Failing, self).save(key, snapshot)
 
 
+class Slow(MemoryStore):
+    """Its first save takes for ever, before it is done or after."""
+
+    def __init__(self, *, done: bool) -> None:
+        super().__init__()
+        self.done = done
+        self.entered = asyncio.Event()
+
+    async def save(self, key: str, snapshot: Snapshot) -> None:
+        first = not self.entered.is_set()
+        if self.done or not first:
+            await super().save(key, snapshot)
+        if first:
+            self.entered.set()
+            await asyncio.Event().wait()
+
+
 def add(a: int) -> int:
     """Add one."""
     return a + 1
@@ -73,3 +90,17 @@ async def test_another_process_that_has_taken_the_conversation_over(number: int)
         await host_model(runtime, says(wants("add", a=1), "done"), tools=[add], store=store)
         with pytest.raises(SnapshotConflict):
             await asyncio.wait_for(run(runtime), 5)
+
+
+@pytest.mark.parametrize("done", [False, True])
+async def test_a_save_that_is_cancelled(done: bool) -> None:
+    """What was not saved has not happened; what was saved goes on."""
+    store = Slow(done=done)
+    async with LocalRuntime(cancel_grace=0.01) as runtime:
+        model = await host_model(runtime, says("one", "two"), store=store)
+        first = asyncio.create_task(run(runtime, "first"))
+        await asyncio.wait_for(store.entered.wait(), 5)
+        first.cancel()
+        await asyncio.wait([first])
+        await asyncio.wait_for(run(runtime, "second"), 5)
+    assert len(model.requests) == 1 + done

@@ -208,3 +208,22 @@ async def test_a_place_that_cannot_be_used_is_named(tmp_path: Path) -> None:
             await store.save("clerk/1", Snapshot(1, {}))
         assert isinstance(refused.value, OSError)
         await store.close()
+
+
+async def test_a_full_disk_is_named_and_a_save_comes_through_when_there_is_room_again(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "runs.db")
+    await store.save("c", Snapshot(1, {"text": "small"}))
+
+    def let_pages_be(number: int) -> Callable[[sqlite3.Connection], None]:
+        return lambda connection: connection.execute(f"PRAGMA max_page_count = {number}").close()
+
+    await store._run("c", let_pages_be(4))
+    large = Snapshot(2, {"text": "large" * 10_000})
+    for _ in range(2):
+        with pytest.raises(StoreUnusable, match="disk is full"):
+            await store.save("c", large)
+    assert await store.versions("c") == [1]
+    await store._run("c", let_pages_be(1_000_000))
+    await store.save("c", large)
+    assert await store.load("c") == large
+    await store.close()

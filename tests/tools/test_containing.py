@@ -179,7 +179,7 @@ async def test_a_hook_that_raises_such_a_thing_lets_nothing_pass(declares: Any) 
     assert any(name in text for name in ("Odd", "SystemExit", "CancelledError", "GeneratorExit"))
 
 
-@pytest.mark.parametrize("error", [ValueError("no log"), Odd()])
+@pytest.mark.parametrize("error", [ValueError("no log"), Odd(), *CLOSE_TO_HOME])
 async def test_whoever_is_told_of_steps_and_raises_changes_nothing(
     error: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:

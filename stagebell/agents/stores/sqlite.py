@@ -86,10 +86,11 @@ class SqliteStore:
             if not self._history:
                 connection.execute("DELETE FROM snapshots WHERE key = ?", (key,))
             connection.execute("INSERT INTO snapshots VALUES (?, ?, ?)", (key, version, text))
+            connection.execute("COMMIT")
         except BaseException:
-            connection.execute("ROLLBACK")
+            if connection.in_transaction:  # SQLite ends it by itself when the disk is full
+                connection.execute("ROLLBACK")
             raise
-        connection.execute("COMMIT")
 
     def _load(self, connection: sqlite3.Connection, key: str, version: int | None) -> Snapshot | None:
         where = "key = ?" if version is None else "key = ? AND version = ?"

@@ -20,7 +20,7 @@ from stagebell.runtime.engine.events import event_logger
 from stagebell.runtime.engine.migrations import StateForm, state_form
 from stagebell.runtime.engine.options import options_of
 from stagebell.runtime.engine.ports import LaterReplies, Storage
-from stagebell.runtime.engine.retiring import close_logged
+from stagebell.runtime.engine.retiring import close_agent, close_logged
 
 logger = logging.getLogger("autogen_core")
 
@@ -170,9 +170,10 @@ class Catalog:
         """Close every agent, once, and forget it. Instances registered one by one are kept.
 
         Raises:
-            Exception: what the first agent that could not close raised, after all others were closed.
+            Exception: what the first agent that could not close raised, after all others were closed. What further
+                ones raised is logged.
         """
-        errors: list[Exception] = []
+        first: Exception | None = None
         for activation, agent in list(self.live_agents()):
             if activation.hosted.factory is not None:
                 activation.hosted.live.pop(activation.id.key, None)
@@ -181,11 +182,13 @@ class Catalog:
                 continue
             activation.closed = True
             try:
-                await agent.close()
+                await close_agent(agent)
             except Exception as error:
-                errors.append(error)
-        if errors:
-            raise errors[0]
+                if first is not None:
+                    logger.exception("%s could not be closed either", activation.id)
+                first = first or error
+        if first is not None:
+            raise first
 
     async def make(self, hosted: HostedType, id: AgentId) -> Agent:
         """A new instance of an agent, which the catalog does not keep.

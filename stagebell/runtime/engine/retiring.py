@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from asyncio import Future, Task
+from asyncio import CancelledError, Future, Task
 from collections.abc import Coroutine, Iterable
 from contextvars import Context
 from typing import Any
@@ -86,9 +86,26 @@ class Retiring:
 async def close_logged(id: AgentId, agent: Agent) -> None:
     """Close an instance; one that cannot is reported, and gone all the same."""
     try:
-        await agent.close()
+        await close_agent(agent)
     except Exception:
         logger.exception("%s could not be closed", id)
+
+
+async def close_agent(agent: Agent) -> None:
+    """Close an instance.
+
+    Raises:
+        Exception: what its `close` raised.
+        asyncio.CancelledError: whoever closes it was cancelled; no other one, which would seem to be that.
+    """
+    task = asyncio.current_task()
+    before = task.cancelling() if task is not None else 0
+    try:
+        await agent.close()
+    except CancelledError as error:
+        if task is not None and task.cancelling() > before:
+            raise
+        raise RuntimeError("close() awaited something that was cancelled") from error
 
 
 def _closes_nothing(agent: Agent) -> bool:

@@ -316,7 +316,7 @@ class TurnCalls:
             await self.ask(k)
             if k in self._joined:
                 self._let_in(k)
-        except BaseException as error:
+        except (Exception, CancelledError) as error:
             call = self.open.get(k)
             if call is None or call.answer.done() or isinstance(error, ServerUnavailable | TurnEnded):
                 return

@@ -25,6 +25,7 @@ from contextlib import suppress
 from uuid import uuid4
 from zlib import crc32
 
+from stagebell.errors import ServerError
 from stagebell.runtime.engine.activation import Activation
 from stagebell.runtime.engine.catalog import HostedType
 from stagebell.runtime.redis.held_elsewhere import HeldElsewhere
@@ -142,8 +143,10 @@ class Ownership:
             try:
                 await self._claim_all()
                 self._give_up_surplus()
-            except Exception as error:  # the server is away, or answers nonsense: claiming goes on when it is back
+            except ServerError as error:  # claiming goes on when the server is back
                 logger.debug("claiming is interrupted: %s", error)
+            except Exception:
+                logger.exception("claiming partitions failed, and is tried again")
             with suppress(TimeoutError):
                 async with asyncio.timeout(_TICK):
                     await self._wake.wait()

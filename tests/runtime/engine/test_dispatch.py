@@ -264,25 +264,6 @@ async def test_an_agent_is_made_once_however_many_ask_for_it_at_the_same_time(ru
     assert len(made) == 1
 
 
-async def test_one_agent_that_cannot_close_keeps_no_other_from_closing() -> None:
-    closed: list[str] = []
-
-    class Closing(Doing):
-        async def close(self) -> None:
-            closed.append(self.id.key)
-            if self.id.key == "1":
-                raise ValueError("cannot close")
-
-    runtime = LocalRuntime()
-    await Closing.register(runtime, "closing", lambda: Closing())
-    runtime.start()
-    for key in "012":
-        await runtime.send_message(Ask(), agent("closing", key))
-    with pytest.raises(ValueError, match="cannot close"):
-        await runtime.close()
-    assert sorted(closed) == ["0", "1", "2"]
-
-
 async def test_a_subscription_to_an_unknown_type_is_reported_and_the_others_are_reached(
     runtime: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

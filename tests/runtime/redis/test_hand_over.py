@@ -12,6 +12,7 @@ from autogen_core import AgentId, MessageContext, TopicId, TypeSubscription
 
 from stagebell import Publisher, RedisRuntime
 from stagebell.runtime.redis.keys import PartitionKeys
+from stagebell.runtime.redis.ownership import Ownership
 from stagebell.runtime.redis.partition import Partition
 from tests.failure.view import View
 from tests.support.agents import Ask, Counting, Doing, Interleaved, Note, agent, host
@@ -222,3 +223,23 @@ async def test_a_partition_moves_while_commits_of_idle_agents_wait(
         await runtime.close()
     assert not [key for key in view.left_behind() if ":later:" not in key]
     view.client.close()
+
+
+async def test_claiming_that_fails_is_told_and_tried_again(
+    make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    claim_all, failed = Ownership._claim_all, asyncio.Event()
+
+    async def fails_once(self: Ownership) -> None:
+        if not failed.is_set():
+            failed.set()
+            raise ValueError("a mistake of ours")
+        await claim_all(self)
+
+    monkeypatch.setattr(Ownership, "_claim_all", fails_once)
+    runtime = make()
+    await Counting.register(runtime, "counter", Counting)
+    await runtime.start()
+    assert await asyncio.wait_for(runtime.send_message(Ask(), agent("counter")), 5) == 1
+    assert failed.is_set()
+    assert "a mistake of ours" in caplog.text
