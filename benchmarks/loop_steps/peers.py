@@ -45,7 +45,7 @@ def agentchat(steps: int) -> Run:
         model = ScriptedModel([*calls, END])
         agent = AssistantAgent("a", model, tools=[add], max_tool_iterations=steps, reflect_on_tool_use=False)
         result = await agent.run(task="go")
-        assert result.messages[-1].to_text() == END  # type: ignore[union-attr]
+        assert result.messages[-1].to_text() == END
 
     return run
 

@@ -22,14 +22,14 @@ def add(a: int, b: int) -> int:
 
 async def test_the_exchange_is_there_although_the_run_fails() -> None:
     def script(messages: object, tools: object) -> list[object]:
-        if script.asked:  # type: ignore[attr-defined]
+        if script.asked:
             raise ConnectionError("the line broke")
-        script.asked = True  # type: ignore[attr-defined]
+        script.asked = True
         return [wants("add", a=1, b=2)]
 
-    script.asked = False  # type: ignore[attr-defined]
+    script.asked = False
     async with LocalRuntime() as runtime:
-        await host_model(runtime, ScriptedModel(script), tools=[add], limits=Limits(model_retries=0))  # type: ignore[arg-type]
+        await host_model(runtime, ScriptedModel(script), tools=[add], limits=Limits(model_retries=0))
         with capture_messages() as exchanges:
             result = await run(runtime)
     assert (result.status, result.reason) == ("failed", "model_error")

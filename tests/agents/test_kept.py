@@ -215,7 +215,7 @@ async def test_every_change_can_be_kept() -> None:
         await run(runtime)
     versions = await store.versions("assistant/c")
     kept = [snapshot for each in versions if (snapshot := await store.load("assistant/c", each)) is not None]
-    lengths = [len(snapshot.state["state"]["conversation"]) for snapshot in kept]  # type: ignore[call-overload,index]
+    lengths = [len(snapshot.state["state"]["conversation"]) for snapshot in kept]
     assert lengths == sorted(lengths)
     assert lengths[0] == 1
     assert lengths[-1] == 3

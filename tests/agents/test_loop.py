@@ -44,9 +44,9 @@ def test_two_steps_and_four_messages() -> None:
 def test_groups_run_one_after_the_other() -> None:
     step = play(wants("a", "b", "c", groups={"a": 0, "b": 0, "c": 1}))
     assert due(step.state) == step.actions[-1]
-    assert [each.call.id for each in step.actions[-1].calls] == ["a", "b"]  # type: ignore[union-attr]
+    assert [each.call.id for each in step.actions[-1].calls] == ["a", "b"]
     step = play(got("a", "b"), state=step.state)
-    assert [each.call.id for each in step.actions[-1].calls] == ["c"]  # type: ignore[union-attr]
+    assert [each.call.id for each in step.actions[-1].calls] == ["c"]
     step = play(got("c"), state=step.state)
     assert step.actions == (RequestModel(),)
 
@@ -100,7 +100,7 @@ def test_each_way_to_end(limits: Limits, events: list[Event], status: RunStatus,
 
 
 def test_every_reason_is_reached_by_a_test_of_this_file() -> None:
-    table = test_each_way_to_end.pytestmark[0].args[1]  # type: ignore[attr-defined]
+    table = test_each_way_to_end.pytestmark[0].args[1]
     assert {row[3] for row in table} == set(TerminationReason)
 
 

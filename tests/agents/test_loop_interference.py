@@ -139,9 +139,9 @@ def test_a_cancel_that_was_meant_for_another_run_makes_calls_unsure() -> None:
     """They may have been cut off, and their tools have to find out."""
     state = play(wants("a", "b"), TaskGiven(Job("a/1#2", "two"), 3)).state
     step = play(CancelAsked("a/1#2", 4), state=state)
-    assert [(each.call.id, each.unsure) for each in step.actions[-1].calls] == [("a", True)]  # type: ignore[union-attr]
+    assert [(each.call.id, each.unsure) for each in step.actions[-1].calls] == [("a", True)]
     known = play(CancelAsked("a/1#2", 4, cut_off=False), state=state)
-    assert not known.actions[-1].calls[0].unsure  # type: ignore[union-attr]
+    assert not known.actions[-1].calls[0].unsure
 
 
 def test_calls_that_were_not_begun_are_told_so() -> None:

@@ -259,7 +259,7 @@ def test_only_an_accepted_output_is_a_success(data: st.DataObject, bounds: Limit
         accepted = accepted or isinstance(event, OutputAccepted)
         handed = isinstance(event, RunReturned)
         world.tell(event)
-        if handed and event.result.status is RunStatus.SUCCEEDED:  # type: ignore[union-attr]
+        if handed and event.result.status is RunStatus.SUCCEEDED:
             return
     assert (world.results[RUNS[0]].status is RunStatus.SUCCEEDED) == accepted
 

@@ -35,7 +35,7 @@ def test_an_approval_is_waited_for() -> None:
     assert run.status is RunStatus.WAITING
     assert due(step.state) is None
     step = play(CallApproved("pay", {"approved": True}, 4), state=step.state)
-    (call,) = step.actions[-1].calls  # type: ignore[union-attr]
+    (call,) = step.actions[-1].calls
     assert (call.call.id, call.decided) == ("pay", {"approved": True})
     again = play(CallApproved("pay", {"approved": False}, 5), state=step.state)
     assert again.state is step.state
@@ -49,7 +49,7 @@ def test_others_of_the_group_go_on_while_one_waits() -> None:
     step = play(wants("pay", "b", "c", groups={"pay": 0, "b": 0, "c": 1}), CallsHandled(outcomes, 3))
     assert due(step.state) is None
     step = play(CallApproved("pay", True, 4), got("pay"), state=step.state)
-    assert [each.call.id for each in step.actions[-1].calls] == ["c"]  # type: ignore[union-attr]
+    assert [each.call.id for each in step.actions[-1].calls] == ["c"]
 
 
 def test_a_question_is_waited_for() -> None:

@@ -43,7 +43,7 @@ def of_fields(cls: type, seen: set[type]) -> list[str]:
     if cls in seen:
         return []
     seen.add(cls)
-    fields = cls.model_fields if issubclass(cls, BaseModel) else [each.name for each in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    fields = cls.model_fields if issubclass(cls, BaseModel) else [each.name for each in dataclasses.fields(cls)]
     hints = get_type_hints(cls)
     return [found for name in fields for found in strangers(hints[name], f"{cls.__name__}.{name}", seen)]
 

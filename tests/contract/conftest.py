@@ -41,7 +41,7 @@ def _can_run(item: pytest.Item) -> bool:
     needs: dict[str, bool] = {}
     for mark in item.iter_markers("needs"):
         needs.update(mark.kwargs)
-    return not needs or declared.of(item.callspec.params["kind"]).meets(needs)  # type: ignore[attr-defined]
+    return not needs or declared.of(item.callspec.params["kind"]).meets(needs)
 
 
 def _kinds() -> list[Any]:
@@ -59,7 +59,7 @@ def _servers() -> Iterator[Callable[[str], str]]:
 
         def url(kind: str) -> str:
             if kind not in urls:
-                urls[kind] = stack.enter_context(Server(kind)).url  # type: ignore[arg-type]
+                urls[kind] = stack.enter_context(Server(kind)).url
             return urls[kind]
 
         yield url

@@ -124,7 +124,7 @@ async def test_autogens_tool_loop_runs_inside_a_handler_and_outside(runtime: Any
 
     model = ScriptedModel([[call("add", '{"first": 3, "second": 4}')], "seven"])
     question = [UserMessage(content="3 + 4?", source="user")]
-    messages = await tool_agent_caller_loop(runtime, agent("tools"), model, question, tools())  # type: ignore[arg-type]
+    messages = await tool_agent_caller_loop(runtime, agent("tools"), model, question, tools())
     assert messages[-1].content == "seven"
 
 
@@ -162,13 +162,13 @@ def team(runtime: Any, turns: int = 4) -> RoundRobinGroupChat:
         AssistantAgent(name, ScriptedModel(lambda messages, tools, name=name: f"{name} speaks"))
         for name in ("first", "second")
     ]
-    return RoundRobinGroupChat(members, termination_condition=MaxMessageTermination(turns), runtime=runtime)  # type: ignore[arg-type]
+    return RoundRobinGroupChat(members, termination_condition=MaxMessageTermination(turns), runtime=runtime)
 
 
 async def test_a_round_robin_team_takes_turns(runtime: Any, start: Any) -> None:
     await start(runtime)
     result = await asyncio.wait_for(team(runtime).run(task="begin"), 20)
-    said = [(message.source, message.content) for message in result.messages]  # type: ignore[union-attr]
+    said = [(message.source, message.content) for message in result.messages]
     assert said == [
         ("user", "begin"),
         ("first", "first speaks"),

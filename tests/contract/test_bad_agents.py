@@ -53,7 +53,7 @@ class RaisingArgs(Exception):
     """Cannot be described."""
 
     @property
-    def args(self) -> Any:  # type: ignore[override]
+    def args(self) -> Any:
         raise RuntimeError("no args")
 
 

@@ -237,7 +237,7 @@ class Choosy(Patient):
 
     @message_handler
     async def on_go(self, message: Go, ctx: MessageContext) -> None:
-        await self.do_note(self, message, ctx)  # type: ignore[arg-type]
+        await self.do_note(self, message, ctx)
 
 
 async def choosy(make_runtime: Any, start: Any) -> Any:

@@ -85,7 +85,7 @@ async def test_outside_of_a_turn_there_is_nothing_to_record_in(runtime: Any, sta
                 late.append(error)
             told.set()
 
-        doing.keep = asyncio.create_task(afterwards())  # type: ignore[attr-defined]
+        doing.keep = asyncio.create_task(afterwards())
         return Answer(text="ended")
 
     await host(runtime, "doing", ask)

@@ -50,8 +50,8 @@ async def test_an_agent_is_closed_once_however_often_the_runtime_is(runtime: Any
 
 async def test_stop_keeps_the_agents_and_start_goes_on(runtime: Any, start: Any) -> None:
     async def count(agent: Doing, message: Ask, ctx: MessageContext) -> int:
-        agent.count = getattr(agent, "count", 0) + 1  # type: ignore[attr-defined]
-        return int(agent.count)  # type: ignore[attr-defined]
+        agent.count = getattr(agent, "count", 0) + 1
+        return int(agent.count)
 
     await host(runtime, "counter", count)
     await start(runtime)

@@ -13,7 +13,7 @@ from stagebell.agents.runs import Runs
 from stagebell.errors import UnknownQuestion
 from stagebell.messages.conversation import RunStatus, TerminationReason
 from stagebell.tools.tool import tool
-from tests.support.loops import host_model, run, says, wants
+from tests.support.loops import host_model, reaches, run, says, wants
 
 
 async def test_halves_of_surrogate_pairs_are_escaped(runtime: Any, start: Any) -> None:
@@ -81,8 +81,7 @@ async def test_an_answer_that_nobody_waits_for_is_refused(runtime: Any, start: A
     await host_model(runtime, says(call, "thanks"), ask_person=True)
     await start(runtime)
     handle = await Runs(runtime).start("assistant", "ask")
-    while await handle.status() is not RunStatus.WAITING:
-        await asyncio.sleep(0.02)
+    await reaches(handle, RunStatus.WAITING)
     with pytest.raises(UnknownQuestion, match="other"):
         await handle.answer("other", "?")
     await handle.answer(call.id, "two")
@@ -105,8 +104,7 @@ async def test_tasks_and_facts_with_halves_of_surrogate_pairs(runtime: Any, star
     await start(runtime)
     task = Task(content="a\ud800", source="s\ud800", business={"k\ud800": ["b\udc00"]})
     handle = await Runs(runtime).start("assistant", task)
-    while await handle.status() is not RunStatus.WAITING:
-        await asyncio.sleep(0.02)
+    await reaches(handle, RunStatus.WAITING)
     await handle.answer(question.id, "d\ud800")
     assert (await handle.result()).output == "done"
     state = await handle.state()

@@ -153,7 +153,8 @@ async def test_the_state_is_changed_between_two_steps(runtime: Any, start: Any) 
     runs = Runs(runtime)
     handle = await runs.start("assistant", "buy ten", conversation="c", paused=True)
     waiting = asyncio.create_task(handle.result())
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0)  # it asks for the result, and only then for the status
+    assert await handle.status() is RunStatus.PAUSED
     state = await runs.save_state(handle.run_id)
     state = json.loads(json.dumps(state).replace("buy ten", "buy two"))
     await runs.load_state(handle.run_id, state)

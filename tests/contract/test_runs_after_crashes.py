@@ -224,10 +224,7 @@ async def test_a_run_waits_for_an_approval_while_nobody_lives(make_runtime: Any,
     await host_model(first, model, tools=[look, pay])
     await start(first)
     handle = await Runs(first).start("assistant", "pay", conversation="c")
-    for _ in range(200):
-        if await Approvals(first).list():
-            break
-        await asyncio.sleep(0.02)
+    await eventually(Approvals(first).list, within=10)
     await crash(first)
 
     async with Publisher(first._url, namespace=first._namespace) as publisher:

@@ -13,6 +13,7 @@ from stagebell.messages.conversation import Noted, RunStatus
 from stagebell.tools.approvals import Approvals
 from stagebell.tools.tool import tool
 from tests.support.loops import host_model, reaches, says, sent, wants
+from tests.support.waiting import eventually
 
 
 async def followed(handle: RunHandle[Any], offset: int = 0) -> list[Any]:
@@ -33,7 +34,7 @@ async def test_an_approval_is_waited_for_and_decided_once(runtime: Any, start: A
     await start(runtime)
     handle = await Runs(runtime).start("assistant", "pay")
     await reaches(handle, RunStatus.WAITING)
-    (wait,) = (await handle.state()).control.active.waiting_for  # type: ignore[union-attr]
+    (wait,) = (await handle.state()).control.active.waiting_for
     asked = {"id": f"{handle.run_id}:{wait.call_id}", "tool": "pay", "arguments": {"amount": 50}}
     assert (wait.kind, wait.payload) == ("approval", asked)
     assert paid == [5]
@@ -90,11 +91,11 @@ async def test_a_run_that_ends_asks_for_no_approval_any_more(runtime: Any, start
     handle = await Runs(runtime).start("assistant", "pay")
     await reaches(handle, RunStatus.WAITING)
     await handle.cancel()
-    for _ in range(100):
-        if not await Approvals(runtime).list():
-            break
-        await asyncio.sleep(0.02)
-    assert await Approvals(runtime).list() == []
+
+    async def nothing_waits() -> bool:
+        return not await Approvals(runtime).list()
+
+    await eventually(nothing_waits, within=10)
 
 
 async def test_a_person_is_asked(runtime: Any, start: Any) -> None:

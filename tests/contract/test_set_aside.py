@@ -54,7 +54,7 @@ class Worker(Listener):
 class Boss(Listener):
     @message_handler
     async def on_order(self, message: Order, ctx: MessageContext) -> None:
-        await self.runtime.tell(Job(name=message.name), AgentId("worker", "w"), expects=Done)  # type: ignore[attr-defined]
+        await self.runtime.tell(Job(name=message.name), AgentId("worker", "w"), expects=Done)
 
 
 @pytest.fixture

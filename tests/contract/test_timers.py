@@ -184,11 +184,11 @@ async def test_a_turn_sets_a_timer_in_its_agents_name(runtime: Any, start: Any) 
     senders: list[AgentId | None] = []
 
     async def ask(agent: Doing, message: Ask, ctx: MessageContext) -> str:
-        timer = await agent.runtime.schedule(Note(), NEWS, delay=SOON)  # type: ignore[attr-defined]
+        timer = await agent.runtime.schedule(Note(), NEWS, delay=SOON)
         return str(timer.id)
 
     async def note(agent: Doing, message: Note, ctx: MessageContext) -> None:
-        senders.append((agent.id, ctx.sender))  # type: ignore[arg-type]
+        senders.append((agent.id, ctx.sender))
 
     await host(runtime, "doing", ask, note, topics=("news",))
     await host(runtime, "other", echo, note, topics=("news",))

@@ -59,7 +59,7 @@ async def test_the_first_piece_is_there_before_the_model_ends(runtime: Any, star
     tokens = handle.tokens()
     first = await asyncio.wait_for(anext(tokens), 10)
     assert (first.text, first.step, first.index) == ("one ", 1, 0)
-    model.gate.set()  # type: ignore[attr-defined]
+    model.gate.set()
     rest = [chunk async for chunk in tokens]
     result = await handle.result()
     assert text_of([first, *rest]) == result.output == "one two three"

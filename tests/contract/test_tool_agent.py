@@ -290,9 +290,9 @@ async def test_the_caller_loop_of_autogen_works_unchanged(runtime_with_tools: An
     kinds = [AssistantMessage, FunctionExecutionResultMessage] * 2 + [AssistantMessage]
     assert [type(message) for message in messages] == kinds
     first = messages[1].content
-    assert [(result.call_id, result.is_error) for result in first] == [("1", False), ("2", True), ("3", True)]  # type: ignore[union-attr]
-    assert [result.content for result in first][1] == "Error: LookupError: no bread"  # type: ignore[union-attr]
-    assert messages[3].content[0].content == '{"said":"B"}'  # type: ignore[union-attr]
+    assert [(result.call_id, result.is_error) for result in first] == [("1", False), ("2", True), ("3", True)]
+    assert [result.content for result in first][1] == "Error: LookupError: no bread"
+    assert messages[3].content[0].content == '{"said":"B"}'
     assert messages[4].content == "done"
 
 

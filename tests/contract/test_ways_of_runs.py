@@ -55,10 +55,10 @@ async def test_every_result_is_in_the_next_request_by_its_id(runtime: Any, start
     assert [entry.step for entry in returned] == [1, 1, 1, 2]
     for entry in returned:
         request = model.requests[entry.step].messages
-        told = {each.call_id: each for each in request[-1].content}  # type: ignore[union-attr]
-        assert told[entry.result.call_id].content == entry.result.text  # type: ignore[union-attr]
-        assert told[entry.result.call_id].is_error is entry.result.is_error  # type: ignore[union-attr]
-        asked = {call.id for call in request[-2].content}  # type: ignore[union-attr]
+        told = {each.call_id: each for each in request[-1].content}
+        assert told[entry.result.call_id].content == entry.result.text
+        assert told[entry.result.call_id].is_error is entry.result.is_error
+        asked = {call.id for call in request[-2].content}
         assert told.keys() == asked
 
 

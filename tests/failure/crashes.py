@@ -121,7 +121,7 @@ def guard_connections(boundary: Boundary) -> None:
 
     def connection_made(self: Connection, transport: Any) -> None:
         guarded[self] = Guarded(transport, boundary), hiredis.Reader(notEnoughData=Ellipsis)
-        made(self, guarded[self][0])  # type: ignore[arg-type]
+        made(self, guarded[self][0])
 
     def data_received(self: Connection, data: bytes) -> None:
         transport, reader = guarded[self]
@@ -129,8 +129,8 @@ def guard_connections(boundary: Boundary) -> None:
         transport.unanswered -= sum(1 for _ in iter(reader.gets, Ellipsis))
         received(self, data)
 
-    Connection.connection_made = connection_made  # type: ignore[method-assign]
-    Connection.data_received = data_received  # type: ignore[method-assign]
+    Connection.connection_made = connection_made
+    Connection.data_received = data_received
 
 
 class Victim:

@@ -119,8 +119,7 @@ async def _agreed(publisher: Publisher) -> Any:
     publisher.register(Done)
     asked = asyncio.create_task(publisher.call(Agree(id=APPROVAL), AgentId("asker", "a")))
     approvals = Approvals(publisher)
-    while not await approvals.list():
-        await asyncio.sleep(0.01)  # nobody has asked yet
+    await eventually(approvals.list, within=20)
     assert await approvals.approve(APPROVAL, by="ann")
     return (await asked).text
 

@@ -77,7 +77,7 @@ class Troubled(Recorder):
             "unknown reply": Weird(),
         }
         default = Count(count=sum(map(len, self.heard.values())))
-        return replies.get(message.kind, default)  # type: ignore[no-any-return]
+        return replies.get(message.kind, default)
 
     def _break(self, message: Trouble) -> None:
         match message.kind:

@@ -65,8 +65,8 @@ def documented_modules() -> set[str]:
 
 @pytest.mark.parametrize("module", [stagebell, stagebell.testing], ids=lambda module: module.__name__)
 def test_each_public_name_has_a_tag(module: object) -> None:
-    name = module.__name__  # type: ignore[attr-defined]
-    assert tagged(f"`from {name} import`").keys() == set(module.__all__)  # type: ignore[attr-defined]
+    name = module.__name__
+    assert tagged(f"`from {name} import`").keys() == set(module.__all__)
 
 
 def test_each_module_that_documents_name_has_a_tag() -> None:
@@ -77,7 +77,7 @@ def test_each_module_that_documents_name_has_a_tag() -> None:
 
 
 def test_each_command_has_a_tag() -> None:
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    commands = typer.main.get_command(app).commands
     assert tagged("command").keys() == {f"stagebell {name}" for name in commands}
 
 

@@ -15,19 +15,19 @@ pytestmark = pytest.mark.unit
 
 class RaisingArgs(Exception):
     @property
-    def args(self) -> Any:  # type: ignore[override]
+    def args(self) -> Any:
         raise RuntimeError("no args")
 
 
 class RaisingNotes(Exception):
     @property
-    def __notes__(self) -> Any:  # type: ignore[override]
+    def __notes__(self) -> Any:
         raise RuntimeError("no notes")
 
 
 class RaisingCause(Exception):
     @property
-    def __cause__(self) -> Any:  # type: ignore[override]
+    def __cause__(self) -> Any:
         raise RuntimeError("no cause")
 
 
@@ -38,7 +38,7 @@ class EndsProcess(Exception):
 
 class ArgsEndProcess(Exception):
     @property
-    def args(self) -> Any:  # type: ignore[override]
+    def args(self) -> Any:
         raise KeyboardInterrupt
 
 
@@ -95,5 +95,5 @@ def test_a_traceback_that_cannot_be_shown_says_so() -> None:
 def test_attributes_that_cannot_travel_do_not_take_the_others_along() -> None:
     restored = restore(describe(with_attributes(**{"\udc80": 1, "code": 7})))
     assert isinstance(restored, ValueError)
-    assert restored.code == 7  # type: ignore[attr-defined]
+    assert restored.code == 7
     assert str(restored) == "told"

@@ -172,7 +172,7 @@ def test_a_conflict_inside_a_list_names_the_two_classes() -> None:
         order: int
 
     types = TypeRegistry()
-    types.add_type(list[_ORDER.__class__])  # type: ignore[name-defined]
+    types.add_type(list[_ORDER.__class__])
     with pytest.raises(TypeConflict) as caught:
         types.add_type(list[OrderPlaced])
     assert caught.value.second is OrderPlaced

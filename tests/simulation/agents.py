@@ -127,7 +127,7 @@ class Porter(RoutedAgent):
         id = AgentId.from_str(agent)
         to = TopicId(id.type, id.key) if how == "topic" else id
         label = f"{run.label}.{run.number}t"
-        await self.runtime.schedule(Work(label=label, program=program), to, delay=seconds)  # type: ignore[attr-defined]
+        await self.runtime.schedule(Work(label=label, program=program), to, delay=seconds)
 
     async def do_answer(self, run: Run, handle: str, reply: str) -> None:
         """Give a deferred reply."""

@@ -143,7 +143,7 @@ async def make_worker(network: Network, *, lease: float, partitions: int, room: 
         clock=VirtualClock(network.loop),
     )
     for name, cls in TYPES.items():
-        await cls.register(runtime, name, cls)  # type: ignore[attr-defined]
+        await cls.register(runtime, name, cls)
         await runtime.add_subscription(TypeSubscription(name, name))
     await runtime.add_subscription(TypeSubscription(NEWS, "clerk"))
     await runtime.start()

@@ -15,6 +15,7 @@ from stagebell.agents.model_agent import ModelAgent
 from stagebell.agents.runs import RunHandle
 from stagebell.messages.conversation import AnyEntry, Returned, RunResult, RunStatus
 from stagebell.testing import ScriptedModel
+from tests.support.waiting import eventually
 
 _numbers = count(1)
 
@@ -34,7 +35,7 @@ async def host_model(
 ) -> ScriptedModel:
     """Register a model agent; a function makes a model of its own for each conversation."""
     made = model if isinstance(model, ScriptedModel) else None
-    await ModelAgent.register(runtime, type, lambda: ModelAgent(made or model(), **options))  # type: ignore[operator]
+    await ModelAgent.register(runtime, type, lambda: ModelAgent(made or model(), **options))
     return made or ScriptedModel([])
 
 
@@ -58,8 +59,8 @@ def sent(model: ScriptedModel, request: int = -1) -> str:
 
 async def reaches(handle: RunHandle[Any], wanted: RunStatus) -> None:
     """Wait until the run stands so."""
-    for _ in range(200):
-        if await handle.status() is wanted:
-            return
-        await asyncio.sleep(0.02)
-    assert await handle.status() is wanted
+
+    async def is_there() -> bool:
+        return await handle.status() is wanted
+
+    await eventually(is_there, within=10)

@@ -82,19 +82,19 @@ async def test_what_no_future_can_hold_comes_out_of_a_thread(error: BaseExceptio
 
 
 async def cancels_and_waits() -> str:
-    asyncio.current_task().cancel()  # type: ignore[union-attr]
+    asyncio.current_task().cancel()
     await asyncio.Event().wait()
     return ""
 
 
 async def cancels_and_returns() -> str:
     await asyncio.sleep(0)
-    asyncio.current_task().cancel()  # type: ignore[union-attr]
+    asyncio.current_task().cancel()
     return "done"
 
 
 async def cancels_and_raises() -> str:
-    asyncio.current_task().cancel()  # type: ignore[union-attr]
+    asyncio.current_task().cancel()
     raise Odd
 
 
@@ -106,7 +106,7 @@ async def test_a_tool_that_cancels_the_task_it_runs_in() -> None:
     assert await bench.value("cancels_and_returns") == "done"
     assert (await bench.error("cancels_and_raises"))[0] is ErrorCode.FATAL
     await asyncio.sleep(0)
-    assert asyncio.current_task().cancelling() == 0  # type: ignore[union-attr]
+    assert asyncio.current_task().cancelling() == 0
 
 
 async def test_a_cancellation_from_outside_is_still_one() -> None:

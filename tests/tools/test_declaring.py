@@ -95,7 +95,7 @@ def test_what_is_no_rate_limit_is_refused(text: str) -> None:
 
 def test_a_status_has_one_of_four_kinds() -> None:
     with pytest.raises(ValueError, match="processing"):
-        Status("done")  # type: ignore[arg-type]
+        Status("done")
 
 
 def test_the_key_of_a_call_is_that_of_its_run_and_its_own() -> None:

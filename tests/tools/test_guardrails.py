@@ -53,8 +53,8 @@ async def waits(subject: Subject) -> Verdict:
 
 def test_what_cannot_be_a_guardrail() -> None:
     with pytest.raises(ValueError, match="stands at one of"):
-        Guardrail(small, at="nowhere")  # type: ignore[arg-type]
+        Guardrail(small, at="nowhere")
     with pytest.raises(ValueError, match="stands at one of"):
         Guardrail(small, at=())
     with pytest.raises(ValueError, match="async"):
-        Guardrail(waits)  # type: ignore[arg-type]
+        Guardrail(waits)

@@ -99,7 +99,7 @@ async def test_wrong_arguments_never_reach_the_body(arguments: dict[str, Any], s
 async def test_code_that_calls_the_tool_is_checked_too() -> None:
     assert await add(1, b=1) == 2
     assert who_sells(CONTEXT, "tea") == "corner: tea, run:call"
-    for wrong in (lambda: add("x"), lambda: add(1, 2, 3), lambda: add(1, a=1)):  # type: ignore[arg-type, call-arg]
+    for wrong in (lambda: add("x"), lambda: add(1, 2, 3), lambda: add(1, a=1)):
         with pytest.raises(InvalidArguments):
             wrong()
 
@@ -134,11 +134,11 @@ async def test_arguments_arrive_as_their_types() -> None:
 
 def with_star(*names: str) -> None: ...
 def with_stars(**names: str) -> None: ...
-def without_annotation(name) -> None: ...  # type: ignore[no-untyped-def]
+def without_annotation(name) -> None: ...
 def positional(name: str, /) -> None: ...
 def late_context(name: str, context: ToolContext[Shop]) -> None: ...
 def no_json(shop: threading.Lock) -> None: ...
-def unknown(name: Unknown) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+def unknown(name: Unknown) -> None: ...  # noqa: F821
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ async def test_a_time_out_of_its_own_is_its_own() -> None:
 
     token = CancellationToken()
     assert await limited(patient(), token=token, seconds=5) == "gave up"
-    assert asyncio.current_task().cancelling() == 0  # type: ignore[union-attr]
+    assert asyncio.current_task().cancelling() == 0
 
 
 async def test_a_group_of_its_own_fails_alone() -> None:
@@ -92,7 +92,7 @@ async def test_it_is_cancelled_and_the_task_is_not(how: str) -> None:
     with pytest.raises(asyncio.CancelledError if how == "token" else OutOfTime):
         await limited(slow(), token=token, seconds=None if how == "token" else 0.02)
     assert ended == ["ended"]
-    assert asyncio.current_task().cancelling() == 0  # type: ignore[union-attr]
+    assert asyncio.current_task().cancelling() == 0
     await asyncio.sleep(0.001)
 
 

@@ -55,7 +55,7 @@ def test_a_name_is_taken_once() -> None:
     with pytest.raises(ToolRefused, match="'double' is refused: another tool"):
         Toolset[object]([double, tool(double)])
     with pytest.raises(ToolRefused, match="no tool"):
-        Toolset[object]([42])  # type: ignore[list-item]
+        Toolset[object]([42])
 
 
 @settings(deadline=None)

@@ -140,7 +140,7 @@ async def test_stop_from_inside_a_call_of_a_handler_does_not_wait_for_itself() -
 
     async def y(agent: Doing, message: Ask, ctx: MessageContext) -> None:
         await asyncio.sleep(0)
-        await agent.runtime.stop()  # type: ignore[attr-defined]
+        await agent.runtime.stop()
         stopped.set()
 
     await host(runtime, "x", note=x, topics=("begin",))

@@ -116,7 +116,7 @@ def test_a_plain_function_in_the_class_will_do() -> None:
     @agent_options(state_version=2)
     class Bare(RoutedAgent):
         @migrates(from_version=1)
-        def _renamed(state: State) -> State:  # type: ignore[misc]  # noqa: N805
+        def _renamed(state: State) -> State:  # noqa: N805
             return {"new": state["old"]}
 
     assert read(Bare, StoredState("Bare", 1, {"old": 1})) == {"new": 1}
@@ -133,8 +133,8 @@ def test_a_subclass_inherits_the_migrations_and_may_replace_them() -> None:
 
     @agent_options(state_type="Shelf")
     class Shelf(CashDesk):
-        _named = None  # type: ignore[assignment]
-        _in_cents = None  # type: ignore[assignment]
+        _named = None
+        _in_cents = None
 
     assert state_form(Shelf).migrations == {}
 

@@ -41,7 +41,7 @@ class Calls:
                 continue
             passed.add((inquiry.at, inquiry.first))
             here = inquiry.at.tag
-            step = follow(inquiry, lambda tag, here=here: tag == here, self.look)  # type: ignore[misc]
+            step = follow(inquiry, lambda tag, here=here: tag == here, self.look)
             found.update(step.circles)
             on_the_way += step.onward
         return found

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.integration
 
 
 def backlog(server: Server, namespace: str, agent_type: str) -> int:
-    return int(server.client().xlen(PartitionKeys(namespace, agent_type, 0).inbox))  # type: ignore[arg-type]
+    return int(server.client().xlen(PartitionKeys(namespace, agent_type, 0).inbox))
 
 
 async def test_a_call_that_comes_back_is_let_in_though_it_lies_beyond_the_credit(

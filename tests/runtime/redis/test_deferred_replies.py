@@ -57,7 +57,7 @@ async def test_a_caller_goes_on_waiting_however_often_it_looks(
     monkeypatch.setattr(upkeep, "_DEFERRED", 0.05)
     async with Publisher(server.url, namespace=namespace, undeliverable_after=0.3) as publisher:
         publisher.register(Answer)
-        watch = publisher._client.calls_watch  # type: ignore[union-attr]
+        watch = publisher._client.calls_watch
         async with running(server.url, namespace):
             call = asyncio.create_task(publisher.call(Ask(text="a"), agent("desk")))
             await eventually(lambda: watch._looked, 5)

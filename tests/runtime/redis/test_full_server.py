@@ -26,7 +26,7 @@ def small(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 
 def fill(server: Server) -> None:
-    used = int(server.client().info("memory")["used_memory"])  # type: ignore[index]
+    used = int(server.client().info("memory")["used_memory"])
     server.client().config_set("maxmemory", used // 2)
 
 
@@ -35,7 +35,7 @@ def empty(server: Server) -> None:
 
 
 def leased_until(server: Server, namespace: str) -> int:
-    (until,) = server.client().hmget(PartitionKeys(namespace, "busy", 0).own, "until")  # type: ignore[misc]
+    (until,) = server.client().hmget(PartitionKeys(namespace, "busy", 0).own, "until")
     return int(until)
 
 

@@ -68,7 +68,7 @@ class Bench:
         runtime = RedisRuntime(self._url, namespace=self._namespace, partitions=1, lease=0.5, **options)
         for cls in classes:
             name = "back" if cls is Back else "far" if issubclass(cls, Waits) else "diary"
-            await cls.register(runtime, name, cls)  # type: ignore[attr-defined]
+            await cls.register(runtime, name, cls)
         await runtime.start()
         self._made.append(runtime)
         return runtime
@@ -209,7 +209,7 @@ class Stuck(Diary):
     @message_handler
     async def on_step(self, message: Step, ctx: MessageContext) -> None:
         """As the others; in the middle one it waits for ever."""
-        await super().on_step(message, ctx)  # type: ignore[misc]
+        await super().on_step(message, ctx)
         if message.names[0] == "middle":
             self.entered.set()
             await asyncio.Event().wait()
@@ -226,7 +226,7 @@ class Calm(Diary):
         """The handler."""
         self.starts.append(message.names[0])
         with suppress(asyncio.CancelledError):
-            await super().on_step(message, ctx)  # type: ignore[misc]
+            await super().on_step(message, ctx)
             return
         self.lines.append("goes on")
 

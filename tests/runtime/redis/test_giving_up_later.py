@@ -170,7 +170,7 @@ class LateAndFarAway(FarAway):
     async def on_step(self, message: Step, ctx: MessageContext) -> None:
         """The handler."""
         with deadline(30):
-            await super().on_step(message, ctx)  # type: ignore[misc]
+            await super().on_step(message, ctx)
 
 
 async def test_the_calls_of_a_message_whose_deadline_is_over_end_before_it_can_take_its_place(bench: Bench) -> None:

@@ -38,7 +38,7 @@ class Gate:
 
 
 def length(server: Server, namespace: str, name: str) -> int:
-    return int(server.client().xlen(PartitionKeys(namespace, name, 0).inbox))  # type: ignore[arg-type]
+    return int(server.client().xlen(PartitionKeys(namespace, name, 0).inbox))
 
 
 def runtime_of(server: Server, namespace: str, **options: Any) -> RedisRuntime:

@@ -37,7 +37,7 @@ async def test_what_waits_for_a_type_is_handled_when_a_running_process_registers
             await hosting(hosted)
             await eventually(lambda: len(heard) == 20, 5)
 
-        second._hosted = hosted_for_a_while  # type: ignore[method-assign]
+        second._hosted = hosted_for_a_while
         await Doing.register(second, "late", lambda: Doing(note=note))
     assert heard == list(range(20))
 

@@ -60,7 +60,7 @@ async def test_a_task_gets_its_reply_whenever_its_turn_ends(runtime: RedisRuntim
 
 
 def _nothing_open(runtime: RedisRuntime) -> bool:
-    node = runtime._node  # pyright: ignore[reportPrivateUsage]
+    node = runtime._node
     return node is not None and not node.client.replies.open and not node.services.calling
 
 

@@ -71,7 +71,7 @@ async def test_a_turn_that_stops_its_runtime_is_committed(
 async def test_a_runtime_stopped_from_inside_can_be_started_again(server: Server, namespace: str) -> None:
     async def stop(agent: Doing, message: Ask, ctx: MessageContext) -> str:
         if message.text == "stop":
-            await agent.runtime.stop()  # type: ignore[attr-defined]
+            await agent.runtime.stop()
         return message.text
 
     runtime = RedisRuntime(server.url, namespace=namespace)
@@ -197,7 +197,7 @@ async def test_what_a_flush_took_is_announced_again(private: Server, namespace: 
     await runtime.start()
     client: Any = private.client()
     reg = NamespaceKeys(namespace).reg
-    await eventually(lambda: runtime._node._highest_version > 0)  # type: ignore[union-attr]
+    await eventually(lambda: runtime._node._highest_version > 0)
     before = set(client.hkeys(reg))
     client.flushall()
     await eventually(lambda: set(client.hkeys(reg)) >= before, 5.0)

@@ -42,7 +42,7 @@ class Diary(Doing):
     async def save_state(self) -> dict[str, list[int]]:
         return {"kept": self.kept}
 
-    async def load_state(self, state: dict[str, list[int]]) -> None:  # type: ignore[override]
+    async def load_state(self, state: dict[str, list[int]]) -> None:
         self.kept = list(state["kept"])
 
     async def close(self) -> None:

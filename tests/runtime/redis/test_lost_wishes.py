@@ -200,7 +200,7 @@ class Failing(Witness):
 
 @pytest.mark.parametrize("published", [False, True], ids=["a call", "a publish"])
 async def test_an_attempt_that_failed_on_a_reply_which_is_lost_did_not_fail(bench: Bench, published: bool) -> None:
-    anew(Failing).bench = bench  # type: ignore[attr-defined]
+    anew(Failing).bench = bench
     await bench.start(Echo)
     runtime = await bench.start(Failing)
     await runtime.add_subscription(TypeSubscription("steps", "diary"))

@@ -301,7 +301,7 @@ async def test_agents_that_are_handed_over_are_closed_before_others_run_them(
         for key in keys:
             await runtime.send_message(Ask(), clerk(key))
         async with other.runtime(server, namespace) as second:
-            await eventually(lambda: sum(":clerk:" in tag for tag in second._node.services.partitions) == 1, within=8)  # type: ignore[union-attr]
+            await eventually(lambda: sum(":clerk:" in tag for tag in second._node.services.partitions) == 1, within=8)
             for key in keys:
                 assert await runtime.send_message(Ask(), clerk(key)) == 2
             moved = {each.id.key for each in other.made}

@@ -268,7 +268,7 @@ async def test_an_agent_that_cannot_be_made_is_tried_again(bench: Bench) -> None
         made += 1
         if made == 1:
             raise ValueError("not yet")
-        return Tried(*[failing(0)] * 2)  # type: ignore[arg-type]
+        return Tried(*[failing(0)] * 2)
 
     await Tried.register(bench.runtime, "one", make)
     await bench.runtime.add_subscription(TypeSubscription("t", "one"))

@@ -81,7 +81,7 @@ class Stuck(Diary):
     @message_handler
     async def on_step(self, message: Step, ctx: MessageContext) -> None:
         """As the others; in the middle one it waits for ever."""
-        await super().on_step(message, ctx)  # type: ignore[misc]
+        await super().on_step(message, ctx)
         if message.names[0] == "middle":
             self.reached.append("middle")
             await asyncio.Event().wait()

@@ -130,7 +130,7 @@ async def test_a_timer_that_has_changed_is_not_promoted(world: World, change: st
 
 async def test_a_publish_goes_to_the_stream_of_events(world: World) -> None:
     events = EventsKeys(world.namespace)
-    token = await world.own(events)  # type: ignore[arg-type]
+    token = await world.own(events)
     await world.scripts.schedule(events, timer="t", nonce="n", when=str(NOW), message=b"n|0|envelope")
     to = Delivery(events, "", "", b"envelope, again")
     assert (await world.scripts.promote(token, DueTimer("t", NOW, b""), b"n", to)).status == "OK"

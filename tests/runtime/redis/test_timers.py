@@ -58,12 +58,12 @@ async def test_a_late_reminder_comes_once_for_all_that_was_missed(server: Server
     async with Publisher(server.url, namespace=namespace) as publisher:
         timer = await publisher.schedule(Note(), agent("doing"), every=0.2)
     first = round(timer.due.timestamp() * 1000)
-    await asyncio.sleep(1.0)
+    await asyncio.sleep(0.5)  # two are missed
     await runtime.start()
     await eventually(lambda: len(ids) >= 2, 5)
     await runtime.close()
     assert ids[0] == first
-    assert ids[1] >= first + 800
+    assert ids[1] >= first + 400
     assert all((id - first) % 200 == 0 for id in ids)
 
 
@@ -99,7 +99,7 @@ async def test_the_timers_of_an_agent_bound_to_its_process_end_with_that(server:
     client: Any = server.client()
     async with other:
         async with runtime:
-            keys = ProcessKeys(namespace, runtime._node.client.name)  # type: ignore[union-attr]
+            keys = ProcessKeys(namespace, runtime._node.client.name)
             await other.schedule(Note(text="heard"), agent("bound"), delay=0.05)
             await eventually(lambda: heard == ["heard"], 5)
             await other.schedule(Note(), agent("bound"), delay=3600)

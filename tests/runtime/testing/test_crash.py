@@ -144,7 +144,7 @@ async def test_callers_of_a_local_runtime_that_dies_get_a_named_error(agent_is: 
     runtime.start()
     for name in ("waits", "passes"):
         await runtime.get(agent(name), lazy=agent_is == "new")
-    (await runtime.try_get_underlying_agent_instance(agent("other"), Doing)).close = closed.append  # type: ignore[method-assign]
+    (await runtime.try_get_underlying_agent_instance(agent("other"), Doing)).close = closed.append
     calls = [asyncio.create_task(runtime.send_message(Ask(), agent("passes"))) for _ in range(2)]
     await asyncio.wait_for(entered.wait(), 5)
     await crash(runtime)

@@ -99,4 +99,4 @@ async def test_only_what_runs_can_be_frozen(redis_url: str, namespace: str) -> N
     with pytest.raises(RuntimeNotRunning, match="not started"):
         freeze(runtime)
     with pytest.raises(AttributeError):
-        freeze(LocalRuntime())  # type: ignore[arg-type]
+        freeze(LocalRuntime())
