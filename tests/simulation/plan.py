@@ -36,6 +36,8 @@ class Plan:
     news: bool
     room: int
     """So many messages an inbox takes from outside."""
+    credit: int = 256
+    """So many messages of a partition are in memory."""
     roots: list[Root] = field(default_factory=list[Root])
 
 
@@ -70,6 +72,7 @@ def make_plan(chance: random.Random, *, limits: bool, records: bool) -> Plan:
     # Not both in all: so seeds that failed once keep their programs.
     puts_off = not limits or (plan.partitions > 1 and plan.weather.stalled_for == 1.0)
     plan.roots = make_roots(chance, news=plan.news, timers=timers, limits=limits, puts_off=puts_off, lossy=rollback)
+    plan.credit = random.Random(f"credit of {plan.roots!r}").choice([256, 256, 256, 4, 2])
     if records:
         plan.roots = with_records(plan.roots)
     return plan

@@ -95,7 +95,9 @@ class Schedule:
         while True:
             try:
                 plan = self.plan
-                runtime = await make_worker(self.network, lease=plan.lease, partitions=plan.partitions, room=plan.room)
+                runtime = await make_worker(
+                    self.network, lease=plan.lease, partitions=plan.partitions, room=plan.room, credit=plan.credit
+                )
             except Exception as error:  # its supervisor starts it again
                 self.note(f"{process} did not start: {error!r}")
                 await asyncio.sleep(0.3)

@@ -130,7 +130,7 @@ def runtime_class(network: Network) -> type[SimulatedRuntime]:
     return type("Runtime", (SimulatedRuntime,), {"_keeper": keeper})
 
 
-async def make_worker(network: Network, *, lease: float, partitions: int, room: int) -> RedisRuntime:
+async def make_worker(network: Network, *, lease: float, partitions: int, room: int, credit: int) -> RedisRuntime:
     """A runtime that hosts the agents of the simulation."""
     runtime = runtime_class(network)(
         URL,
@@ -138,6 +138,7 @@ async def make_worker(network: Network, *, lease: float, partitions: int, room: 
         lease=lease,
         partitions=partitions,
         inbox_limit=room,
+        read_credit=credit,
         undeliverable_after=60.0,
         stop_grace=0.5,
         clock=VirtualClock(network.loop),

@@ -218,7 +218,6 @@ class Ownership:
         if partition.careful:
             partition.attempts = begun
         if isinstance(partition, Partition):
-            partition.begun = begun
             self._services.marks.look(keys)
             partition.on_start_over = lambda: self._services.marks.look(keys)
             await partition.ends.take_over()
@@ -226,7 +225,9 @@ class Ownership:
         if isinstance(partition, Partition):
             partition.held.update(grant.held)
             self.held_elsewhere.watch(partition)
-        partition.read()
+            partition.read_after_others(begun)
+        else:
+            partition.read()
 
     def _make(self, token: str, keys: LeasedKeys) -> Partition:
         services = self._services

@@ -3,8 +3,7 @@
 What holds at all times
     - `last` is the highest entry id that was read; every entry up to it is in `pending`, is held back (`holding`), was
       consumed, or came back from the dead (see `audit`).
-    - Messages are handed on in the order of the inbox; of those that are read at once, what had begun and has
-      savepoints comes first: these are on top of a state that nothing else may change before.
+    - Messages are handed on in the order of the inbox, after those whose turns have savepoints (`saved_turns`).
     - A bell that carries a message is used only when nothing before it is missing, which the entry before it, that it
       names, tells; else the inbox is read.
     - At most `credit` messages are in memory; the rest is read when half of them are done. What must not wait for that
@@ -18,7 +17,7 @@ What holds at all times
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from autogen_core import AgentId
 
@@ -40,7 +39,7 @@ from stagebell.runtime.redis.parked import Incoming, Parked
 from stagebell.runtime.redis.phantoms import Phantoms
 from stagebell.runtime.redis.requests import Turn
 from stagebell.runtime.redis.results import InboxEntry
-from stagebell.runtime.redis.saved_turns import find_saved_turns
+from stagebell.runtime.redis.saved_turns import SavedTurns
 
 logger = logging.getLogger("stagebell")
 
@@ -61,7 +60,6 @@ class Partition:
         self.pending: dict[str, Incoming] = {}
         self.agents: dict[str, Activation] = {}
         self.attempts: dict[str, int] = {}
-        self.begun: Collection[str] = ()  # turns that were begun when the inbox was read from the beginning
         self.owned = True
         self.draining = False
         self.careful = False  # what is in the inbox now may have killed its former owner
@@ -80,6 +78,7 @@ class Partition:
         self._more = True
         self._reading = False
         self.generation = 0  # grows when what is being read is not wanted any more
+        self._saved = SavedTurns(link, keys, self._take_first)
         self._ahead = LookAhead(self, link)
         self._phantoms = Phantoms(self, link)
         self.holding = Holding()
@@ -140,6 +139,17 @@ class Partition:
         """True when a message that is not in memory was: all before it were read, and this one is not held back."""
         return not self.draining and parse_entry_id(entry_id) <= self.last and not self.holding.has(entry_id)
 
+    def read_after_others(self, begun: Collection[str]) -> None:
+        """Read what former owners have left: first of all those of the turns that had begun which have savepoints."""
+        self._saved.look_among(begun)
+
+    def _take_first(self, entries: Sequence[InboxEntry]) -> None:
+        for entry in entries:
+            if self.owned and not self.draining and not self.holds(entry):
+                self.take_early(entry)
+        self._read_on()
+        self._ahead.look_for_calls()
+
     def read(self) -> None:
         """Read on from the inbox when there may be more and there is room for it."""
         if self._more:
@@ -169,7 +179,7 @@ class Partition:
             logger.debug("a hold of %s could not be given up: %s", self.keys.tag, outcome)
 
     def _read_on(self) -> None:
-        if self._reading or not self.owned or self.draining or self.full:
+        if self._reading or self._saved.looking or not self.owned or self.draining or self.full:
             return
         self._reading, self._more = True, False
         room = self.credit - self._taken
@@ -177,19 +187,10 @@ class Partition:
         generation = self.generation
         self._link.run(
             lambda scripts: scripts.read(self.keys.inbox, start, room),
-            lambda answer: self._look_at_begun(answer, room, generation),
+            lambda answer: self._read(answer, room, generation),
         )
 
-    def _look_at_begun(self, answer: BaseException | Sequence[InboxEntry], room: int, generation: int) -> None:
-        def read(first: frozenset[str]) -> None:
-            self._read(answer, room, generation, first)
-
-        entries = () if isinstance(answer, BaseException) or not self.begun else answer
-        find_saved_turns(self._link, self.keys, entries, self.begun, read)
-
-    def _read(
-        self, answer: BaseException | Sequence[InboxEntry], room: int, generation: int, first: frozenset[str]
-    ) -> None:
+    def _read(self, answer: BaseException | Sequence[InboxEntry], room: int, generation: int) -> None:
         self._reading = False
         if generation != self.generation:  # asked for before everything was forgotten
             self._read_on()
@@ -201,7 +202,7 @@ class Partition:
         if not self.owned:
             return
         known = self.last
-        for entry in sorted(answer, key=lambda entry: entry.turn_id not in first) if first else answer:
+        for entry in answer:
             id = parse_entry_id(entry.entry_id)
             if entry.entry_id in self.pending:
                 self.last = max(self.last, id)
@@ -331,12 +332,7 @@ class Partition:
         self.ends.start_over()
         self.on_start_over()
         self._ahead.start_over()
-        self._link.run(lambda scripts: scripts.attempts(self.keys), self._hear_begun)
-        self._read_on()
-
-    def _hear_begun(self, answer: Mapping[str, int] | BaseException) -> None:
-        if not isinstance(answer, BaseException):
-            self.begun = answer
+        self._saved.look()
 
     def drain(self) -> None:
         """Take no more messages, and let those go that were not started; the inbox keeps them."""

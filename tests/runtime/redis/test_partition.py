@@ -205,6 +205,31 @@ async def test_what_had_begun_comes_first_when_all_is_read_again(server: Server,
     assert reading.handed_on[-1] == "last"
 
 
+async def test_what_has_savepoints_comes_first_wherever_it_lies(server: Server, namespace: str, link: Link) -> None:
+    """I9: beyond the credit, too; after what it is nested in, which may have a higher id since a failover."""
+    reading = Reading(server, link, namespace, credit=2)
+    before = [str(n) for n in range(600)]
+    reading.add(*before)
+    reading.add("nested", chain="caller.1")
+    reading.add("caller", "last")
+    for turn in ("caller", "nested", "5"):
+        reading.server.hset(reading.keys.run, turn, "1:token")
+    reading.server.hset(reading.keys.savepoints("nested"), "#n", "1")
+    reading.partition.read_after_others(["caller", "nested", "5", "gone"])
+    await reading.has_handed_on("caller", "nested")
+    for entry_id in list(reading.partition.pending):
+        await link.ask("XDEL", reading.keys.inbox, entry_id)  # as commits do: after questions that were sent before
+        reading.partition.done(entry_id)
+    await reading.has_handed_on("caller", "nested", "0", "1")
+    reading.partition.start_over()
+    reading.partition.start_over()  # what was asked before is not answered
+    await reading.has_handed_on("caller", "nested", "0", "1", "0", "1")
+    for turn in [*before, "last"]:
+        await eventually(lambda turn=turn: turn in reading.handed_on, within=3)
+        reading.consume(turn)
+    assert reading.handed_on == ["caller", "nested", "0", "1", *before, "last"]
+
+
 async def test_a_bell_for_another_entry_of_a_known_id_makes_all_be_read_again(
     server: Server, namespace: str, link: Link
 ) -> None:
