@@ -84,6 +84,8 @@ class Network:
         self.watch = watch
         self.weather = Weather()
         self.lines: list[Line] = []
+        self.busy_until = 0.0
+        """When the last of the commands that are on their way arrives."""
         self._numbers = 0
         loop.connect = self.connect
 
@@ -119,6 +121,7 @@ class Network:
     def send(self, line: Line, command: Command) -> None:
         """A command leaves."""
         line.arrives = max(line.arrives + _NEXT, self.loop.now + self.delay())
+        self.busy_until = max(self.busy_until, line.arrives)
         self.loop.at(line.arrives, None, self._arrive, line, command)
 
     def _arrive(self, line: Line, command: Command) -> None:

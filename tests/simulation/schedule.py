@@ -150,7 +150,7 @@ class Schedule:
         ]:  # then nothing is lost, and the order is judged: no second client in between
             self.loop.run_until(lambda: not self.client.waits, 30.0)
         again = self.loop.spawn(self.client_process, self.client.send_again())
-        self._looked = 0.0
+        self._looked = self.network.busy_until  # what was under way when all was healed may come late
         if not self.loop.run_until(lambda: again.done() and self._at_rest(), 60.0):
             self.problems.append("it did not come to rest")
         self.loop.run_until(lambda: False, 0.3)

@@ -3,14 +3,16 @@
 A partition holds `credit` messages in memory. When these all wait, what they wait for may lie behind them in the inbox:
     - A call from a turn. Somebody's turn is open until it is answered, perhaps that of the agent for which all that is
       in memory waits (A calls B, and B calls A). Such calls are always read: they are not many more than open turns.
-    - When a few agents hold all the credit, and are slow, messages for other agents. Some are read, again and again.
+    - A message for an agent that could take it at once, while those in memory are all for agents whose turns are open,
+      or for a few slow ones. What these wait for may be what that message leads to (a reply that comes later). Some are
+      read, again and again.
 Both keep the order of the messages of each agent, except that a call may pass what is no call.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from autogen_core import AgentId
@@ -24,7 +26,7 @@ from stagebell.runtime.redis.results import InboxEntry
 EntryId = tuple[int, int]
 
 _BATCH = 256
-_FAR = 1024  # so far is looked for messages of other agents
+_FAR = 1024  # so many entries are searched at a time for messages of other agents
 _FEW = 8  # so many agents are few
 _SHARE = 8  # messages of one agent that are read beyond the credit
 
@@ -33,6 +35,11 @@ class Message(Protocol):
     """A message in memory."""
 
     agent: AgentId
+
+    @property
+    def is_open(self) -> bool:
+        """True when its turn is open."""
+        ...
 
 
 class Looked(Protocol):
@@ -50,8 +57,9 @@ class Looked(Protocol):
         """True when the credit is used up."""
         ...
 
-    def in_memory(self) -> Iterator[AgentId]:
-        """The agents of the messages in memory."""
+    @property
+    def pending(self) -> Mapping[str, Message]:
+        """What is in memory."""
         ...
 
     def holds(self, entry: InboxEntry) -> bool:
@@ -72,10 +80,13 @@ class LookAhead:
         self._position: EntryId = (0, 0)  # up to here there are no more calls
         self._looking = False
         self._again = False
+        self._near: EntryId = (0, 0)  # what `last` was when the search for messages of other agents began
+        self._far: EntryId = (0, 0)  # up to here it has come
+        self._passed: set[str] = set()  # agents of which it has left something behind
 
     def start_over(self) -> None:
         """Everything is read anew."""
-        self._position = (0, 0)
+        self._position = self._far = (0, 0)
 
     # -- calls
 
@@ -107,29 +118,43 @@ class LookAhead:
     # -- other agents
 
     def relieve(self) -> None:
-        """When a few agents hold all the credit, read some messages of others."""
+        """When nothing in memory could start, or a few agents hold all the credit, read some messages of others."""
         partition = self._partition
-        if not partition.full or len(set(partition.in_memory())) > _FEW:
+        messages = list(partition.pending.values())
+        agents = {str(message.agent) for message in messages}
+        stuck = agents == {str(message.agent) for message in messages if message.is_open}
+        if not partition.full or not (stuck or len(agents) <= _FEW):
             return
+        if self._near != partition.last or self._far <= partition.last:
+            self._near = self._far = partition.last
+            self._passed = set()
+        few = len(agents) <= _FEW
+        held = Counter(str(message.agent) for message in messages)
+        self._passed |= {agent for agent, count in held.items() if not few or count >= partition.credit / _FEW}
+        room = 2 * partition.credit - sum(not message.is_open for message in messages)
         generation = partition.generation
         self._link.run(
-            lambda scripts: scripts.read(partition.keys.inbox, after(partition.last), _FAR),
-            lambda answer: self._take_others(answer, generation),
+            lambda scripts: scripts.read(partition.keys.inbox, after(self._far), _FAR),
+            lambda answer: self._take_others(answer, generation, room, _SHARE if few else 1),
         )
 
-    def _take_others(self, answer: BaseException | Sequence[InboxEntry], generation: int) -> None:
-        held = Counter(map(str, self._partition.in_memory()))
-        room = 2 * self._partition.credit - held.total()
-        passed = {agent for agent, count in held.items() if count >= self._partition.credit / _FEW}
-        for _, entry in self._valid(answer, generation):
+    def _take_others(
+        self, answer: BaseException | Sequence[InboxEntry], generation: int, room: int, share: int
+    ) -> None:
+        held = Counter(str(message.agent) for message in self._partition.pending.values())
+        room_before = room
+        for id, entry in self._valid(answer, generation):
+            self._far = id
             if self._partition.holds(entry):
                 continue
-            if entry.agent in passed or held[entry.agent] >= _SHARE or room <= 0:
-                passed.add(entry.agent)  # what comes after for the same agent has to wait, too
+            if entry.agent in self._passed or held[entry.agent] >= share or room <= 0:
+                self._passed.add(entry.agent)  # what comes after for the same agent has to wait, too
             else:
                 held[entry.agent] += 1
                 room -= 1
                 self._partition.take_early(entry)
+        if isinstance(answer, BaseException) or len(answer) < _FAR or room < room_before:
+            self._far = (0, 0)  # from the beginning next time: those that are done by then may have more
 
     def _valid(
         self, answer: BaseException | Sequence[InboxEntry], generation: int

@@ -39,6 +39,11 @@ class Incoming(Protocol):
         ...
 
     @property
+    def is_open(self) -> bool:
+        """True when its turn is open."""
+        ...
+
+    @property
     def held_turn(self) -> tuple[str, str] | None:
         """Agent and turn id, when its turn is open and needs a hold (one that another turn awaits needs none)."""
         ...
@@ -49,6 +54,7 @@ class Parked:
 
     __slots__ = ("_entry_id", "_partition", "agent", "envelope", "turn_id")
     held_turn = None
+    is_open = False
     caller_stream = ""
 
     def __init__(self, partition: Partition, entry_id: str, turn_id: str, agent: str, envelope: bytes) -> None:

@@ -17,7 +17,7 @@ What holds at all times
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from autogen_core import AgentId
 
@@ -91,10 +91,6 @@ class Partition:
     @property
     def _taken(self) -> int:
         return len(self.pending) - self.holding.heads
-
-    def in_memory(self) -> Iterator[AgentId]:
-        """The agents of the messages in memory."""
-        return (message.agent for message in self.pending.values())
 
     @property
     def busy(self) -> bool:

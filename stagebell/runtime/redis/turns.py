@@ -345,6 +345,11 @@ class DurableTurn(RetriedTurn):
             turn = turn._parent
 
     @property
+    def is_open(self) -> bool:
+        """True when its turn is open."""
+        return self.turn is not None
+
+    @property
     def held_turn(self) -> tuple[str, str] | None:
         """Agent and turn id, when a release of the partition must leave a hold for this turn."""
         if self.turn is None or self.turn.below is not None or self.abandoned or self.sent:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from autogen_core import AgentId, MessageContext
 
-from stagebell import Publisher, RedisRuntime
+from stagebell import DeferredReply, Publisher, RedisRuntime, defer_reply
 from stagebell.runtime.redis.keys import PartitionKeys
 from tests.support.agents import Ask, Doing, Note, agent, echo, host
 from tests.support.servers import Server
@@ -91,3 +91,36 @@ async def test_agents_are_not_starved_by_one_that_is_slow(server: Server, namesp
         async with asyncio.timeout(20):
             assert await publisher.call(Ask(text="quick"), agent("mixed", "quick")) == "quick"
         go_on.set()
+
+
+@pytest.mark.parametrize("waiting", [1, 12])
+async def test_what_brings_replies_that_come_later_is_read_though_all_the_credit_waits_for_them(
+    server: Server, namespace: str, waiting: int
+) -> None:
+    """Wherever it lies in the inbox, and behind however many messages for those that wait."""
+    handles: dict[str, DeferredReply] = {}
+
+    async def ask(me: Doing, message: Ask, ctx: MessageContext) -> Any:
+        if message.text:
+            return await me.call(AgentId("desk", message.text))
+        handles[me.id.key] = defer_reply()
+        return None
+
+    async def answer(me: Doing, message: Note, ctx: MessageContext) -> None:
+        if me.id.key in handles:
+            await handles[me.id.key].answer("at last")
+
+    async with (
+        RedisRuntime(server.url, namespace=namespace, partitions=1, read_credit=waiting) as runtime,
+        Publisher(server.url, namespace=namespace) as publisher,
+    ):
+        await host(runtime, "desk", ask, answer)
+        names = [str(n) for n in range(waiting)]
+        calls = [asyncio.create_task(publisher.call(Ask(text=f"asked by {n}"), agent("desk", n))) for n in names]
+        await eventually(lambda: len(handles) == waiting)
+        for n in range(1100):
+            await publisher.send(Note(), agent("desk", names[n % waiting]))
+        for key in handles:
+            await publisher.send(Note(), agent("desk", key))
+        async with asyncio.timeout(20):
+            assert await asyncio.gather(*calls) == ["at last"] * waiting

@@ -52,6 +52,8 @@ class Reading:
 class Message:
     """Not started until the test says so."""
 
+    is_open = False
+
     def __init__(self, reading: Reading, partition: Partition, entry_id: str, turn_id: str, agent: str) -> None:
         self.reading = reading
         self.partition = partition
