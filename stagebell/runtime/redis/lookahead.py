@@ -12,7 +12,7 @@ Both keep the order of the messages of each agent, except that a call may pass w
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from autogen_core import AgentId
@@ -51,6 +51,11 @@ class Looked(Protocol):
     last: EntryId
     generation: int
     credit: int
+
+    @property
+    def holding(self) -> Container[str]:
+        """The agents of which messages are held back in the inbox."""
+        ...
 
     @property
     def full(self) -> bool:
@@ -122,7 +127,8 @@ class LookAhead:
         partition = self._partition
         messages = list(partition.pending.values())
         agents = {str(message.agent) for message in messages}
-        stuck = agents == {str(message.agent) for message in messages if message.is_open}
+        running = {str(message.agent) for message in messages if message.is_open}
+        stuck = all(agent in running or agent in partition.holding for agent in agents)
         if not partition.full or not (stuck or len(agents) <= _FEW):
             return
         if self._near != partition.last or self._far <= partition.last:
@@ -147,7 +153,9 @@ class LookAhead:
             self._far = id
             if self._partition.holds(entry):
                 continue
-            if entry.agent in self._passed or held[entry.agent] >= share or room <= 0:
+            if is_call(entry.envelope):  # missed by `look_for_calls`: the server went back and gave its id again
+                self._partition.take_early(entry)
+            elif entry.agent in self._passed or held[entry.agent] >= share or room <= 0:
                 self._passed.add(entry.agent)  # what comes after for the same agent has to wait, too
             else:
                 held[entry.agent] += 1
