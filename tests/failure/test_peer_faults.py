@@ -170,7 +170,9 @@ async def test_calls_and_publishes_go_on_over_a_restart_of_the_server(
     server: Server, namespace: str, tmp_path: Path, kill: bool
 ) -> None:
     kind: Kind = server.kind
-    with Server(kind, args=("--appendonly", "yes", "--appendfsync", "everysec")) as own:
+    # With "everysec" a server that is killed may have put off writing for up to two seconds, when its disk is slow.
+    fsync = "always" if kill else "everysec"
+    with Server(kind, args=("--appendonly", "yes", "--appendfsync", fsync)) as own:
         workers = Workers(own.url, namespace, tmp_path)
         view = View(own.client(), namespace)
         try:
