@@ -66,6 +66,13 @@ class LimitedTurn(TurnEnding):
         """True when it is ended before its time, or has been."""
         return bool(self._ended_by)
 
+    def ended_while_it_waited(self) -> bool:
+        """The same for a turn that begins now: its deadline may be over, and the alarm about to go off."""
+        deadline = self.envelope.deadline
+        if deadline is not None and not self._ended_by and deadline <= self._services.clock.now_ms():
+            self._ended_by = "deadline"
+        return bool(self._ended_by)
+
     @property
     def may_be_nested(self) -> bool:
         """True when a turn of the same agent that is to come, or is open, may let it in.

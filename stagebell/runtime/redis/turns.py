@@ -127,7 +127,7 @@ class DurableTurn(RetriedTurn):
         if self.abandoned:  # while the agent was made; the next turn must not find what a handler would leave in it
             self._forget_agent()
             raise CancelledError
-        if self._ended_by and turn.below is None:  # while it waited
+        if turn.below is None and self.ended_while_it_waited():
             raise CancelledError
         if self._partition.holding:  # its agent was paused, and what came after it waits
             self._partition.release(self.agent, self.fence.entry_id)

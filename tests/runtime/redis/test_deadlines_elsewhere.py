@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 from autogen_core import MessageContext, TopicId
 
 import stagebell
-from stagebell import Publisher
+from stagebell import Publisher, RedisRuntime
 from stagebell.errors import DeadlineExceeded
+from stagebell.runtime.engine.clock import Alarm, SystemClock
 from tests.runtime.redis.two_runtimes import Two, Waiting
 from tests.support.agents import Ask, Doing, Note, agent, host
 from tests.support.servers import Server
@@ -53,6 +55,35 @@ async def test_a_call_that_comes_after_its_deadline_is_answered_without_running(
     gate.set()
     await asyncio.wait_for(first, 5)
     await two.at_rest()
+    assert ran == ["first"]
+
+
+async def test_a_call_whose_deadline_is_over_does_not_begin_before_its_alarm(server: Server, namespace: str) -> None:
+    """The alarm of the caller may go off a little earlier than that of the callee."""
+
+    class Late(SystemClock):
+        def call_at(self, at_ms: int, call: Callable[[], object]) -> Alarm:
+            return super().call_at(at_ms + 400, call)
+
+    gate, entered, ran = asyncio.Event(), asyncio.Event(), []
+
+    async def ask(agent: Doing, message: Ask, ctx: MessageContext) -> None:
+        ran.append(message.text)
+        entered.set()
+        await gate.wait()
+
+    runtime = RedisRuntime(server.url, namespace=namespace, clock=Late())
+    await host(runtime, "busy", ask)
+    async with runtime:
+        first = asyncio.create_task(runtime.send_message(Ask(text="first"), agent("busy")))
+        await asyncio.wait_for(entered.wait(), 5)
+        with stagebell.deadline(0.05):
+            second = asyncio.create_task(runtime.send_message(Ask(text="second"), agent("busy")))
+            await eventually(lambda: stagebell.remaining() == 0)
+        gate.set()
+        await asyncio.wait_for(first, 5)
+        with pytest.raises(DeadlineExceeded):
+            await asyncio.wait_for(second, 5)
     assert ran == ["first"]
 
 
