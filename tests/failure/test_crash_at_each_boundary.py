@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from itertools import count, cycle
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -31,6 +31,7 @@ from stagebell import Publisher, RedisRuntime
 from stagebell.tools.approval_messages import ApprovalDecision
 from stagebell.tools.approvals import DESK, Approvals, desk_of
 from tests.failure.agents import FILES, Count, File, Measure, Measured
+from tests.failure.boundaries import boundaries_of
 from tests.failure.crashes import Moment, Victim
 from tests.failure.desks import Inquire, Remind, Settle
 from tests.failure.hopping import Hop
@@ -285,23 +286,8 @@ async def test_a_worker_that_dies_at_any_of_its_scripts_leaves_each_effect_once(
     server: Server, namespace: str, story: Story, moment: Moment
 ) -> None:
     """I9: the turn that runs again sees the replies and savepoints that others saw."""
-    numbers = count(1)
-    survived: list[int] = []
 
-    async def lane() -> None:
-        while not survived:
-            number = next(numbers)
-            with server.client() as client:
-                trial = Trial(story, server.url, View(client, f"{namespace}-{number}"), moment, number)
-                try:
-                    if not await trial.run():
-                        survived.append(number)
-                except AssertionError as error:
-                    error.add_note(f"the worker was to die {moment} its script number {number}")
-                    raise
+    async def trial(view: View, number: int) -> bool:
+        return await Trial(story, server.url, view, moment, number).run()
 
-    async with asyncio.TaskGroup() as lanes:
-        for _ in range(AT_ONCE):
-            lanes.create_task(lane())
-    print(f"{min(survived) - 1} boundaries")
-    assert min(survived) > story.least
+    assert await boundaries_of(server, namespace, trial, at_once=AT_ONCE) >= story.least

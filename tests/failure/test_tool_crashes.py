@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from itertools import count, cycle
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from autogen_core.models import FunctionExecutionResult
 
 from stagebell import Publisher, RedisRuntime
 from stagebell.testing import FaultyConnection
+from tests.failure.boundaries import boundaries_of
 from tests.failure.charging import Fault, PaymentService, till
 from tests.failure.crashes import Moment, Victim
 from tests.failure.view import View
@@ -105,26 +106,10 @@ def check(tool: str, result: FunctionExecutionResult, service: PaymentService, *
 async def test_a_worker_that_dies_anywhere_in_a_charge_leaves_one(
     server: Server, namespace: str, tool: str, moment: Moment
 ) -> None:
-    numbers = count(1)
-    survived: list[int] = []
+    async def trial(view: View, number: int) -> bool:
+        return await Trial(tool, server.url, view, moment, number).run()
 
-    async def lane() -> None:
-        while not survived:
-            number = next(numbers)
-            with server.client() as client:
-                trial = Trial(tool, server.url, View(client, f"{namespace}-{number}"), moment, number)
-                try:
-                    if not await trial.run():
-                        survived.append(number)
-                except AssertionError as error:
-                    error.add_note(f"the worker was to die at its boundary number {number} ({moment})")
-                    raise
-
-    async with asyncio.TaskGroup() as lanes:
-        for _ in range(AT_ONCE):
-            lanes.create_task(lane())
-    print(f"{min(survived) - 1} boundaries")
-    assert min(survived) > LEAST[moment]
+    assert await boundaries_of(server, namespace, trial, at_once=AT_ONCE) >= LEAST[moment]
 
 
 # -- what may go wrong between the worker and the service, while the worker lives
