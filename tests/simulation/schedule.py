@@ -151,9 +151,10 @@ class Schedule:
             self.loop.run_until(lambda: not self.client.waits, 30.0)
         again = self.loop.spawn(self.client_process, self.client.send_again())
         self._looked = self.network.busy_until  # what was under way when all was healed may come late
-        if not self.loop.run_until(lambda: again.done() and self._at_rest(), 60.0):
+        rested = self.loop.run_until(lambda: again.done() and self._at_rest(), 60.0)
+        self.loop.run_until(lambda: False, 0.3)  # what was just leaving arrives, and is dealt with
+        if not rested or not self.loop.run_until(self._at_rest, 30.0):
             self.problems.append("it did not come to rest")
-        self.loop.run_until(lambda: False, 0.3)
         self._judge()
 
     def _heal(self) -> None:

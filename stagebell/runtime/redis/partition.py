@@ -3,7 +3,7 @@
 What holds at all times
     - `last` is the highest entry id that was read; every entry up to it is in `pending`, is held back (`holding`), was
       consumed, or came back from the dead (see `audit`).
-    - Messages are handed on in the order of the inbox, after those whose turns have savepoints (`saved_turns`).
+    - Messages are handed on in the order of the inbox, after those of turns that must run again (`saved_turns`).
     - A bell that carries a message is used only when nothing before it is missing, which the entry before it, that it
       names, tells; else the inbox is read.
     - At most `credit` messages are in memory; the rest is read when half of them are done. What must not wait for that
@@ -78,7 +78,7 @@ class Partition:
         self._more = True
         self._reading = False
         self.generation = 0  # grows when what is being read is not wanted any more
-        self._saved = SavedTurns(link, keys, self._take_first)
+        self._saved = SavedTurns(link, keys, credit, self._take_first, self._start_reading)
         self._ahead = LookAhead(self, link)
         self._phantoms = Phantoms(self, link)
         self.holding = Holding()
@@ -136,13 +136,15 @@ class Partition:
         return not self.draining and parse_entry_id(entry_id) <= self.last and not self.holding.has(entry_id)
 
     def read_after_others(self, begun: Collection[str]) -> None:
-        """Read what former owners have left: first of all those of the turns that had begun which have savepoints."""
+        """Read what former owners have left, and first of that what must run again."""
         self._saved.look_among(begun)
 
     def _take_first(self, entries: Sequence[InboxEntry]) -> None:
         for entry in entries:
             if self.owned and not self.draining and not self.holds(entry):
                 self.take_early(entry)
+
+    def _start_reading(self) -> None:
         self._read_on()
         self._ahead.look_for_calls()
 

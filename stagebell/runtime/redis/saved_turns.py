@@ -1,11 +1,13 @@
-"""Which messages of a partition must run before all others, when its inbox is read from the beginning.
+"""Which messages of a partition must be read before all others, when its inbox is read from the beginning.
 
-Those whose turn has left savepoints, which are on top of a state that nothing else may change before, and the turns
-that these are nested in. They may lie anywhere in the inbox: a call passes what waits before it, and after a failover
-what came later may have lower ids. So the whole inbox is searched for them, unless no turn has savepoints; and those
-from which others descend are told first.
-That a turn has begun is not enough: what was sent again after a failover counts the attempt of a message whose turn was
-open when the server went back, while the message before it is there again.
+Turns that had begun at a former owner run again. They may lie anywhere in the inbox: a call passes what waits before
+it, and after a failover what came later may have lower ids.
+    - Those that have savepoints come first of all, and the turns that they are nested in: these are on top of a state
+      that nothing else may change before. That a turn has begun is not enough for this: what was sent again after a
+      failover counts the attempt of a message whose turn was open when the server went back, while the message before
+      it is there again.
+    - The others come in their order, but even when they lie beyond the credit: calls that descend from them are read
+      from there, and must find them.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from stagebell.runtime.redis.keys import LeasedKeys
 from stagebell.runtime.redis.link import Link
-from stagebell.runtime.redis.lookahead import after, callers_of, parse_entry_id
+from stagebell.runtime.redis.lookahead import EntryId, after, callers_of, is_call, parse_entry_id
 from stagebell.runtime.redis.results import InboxEntry
 
 logger = logging.getLogger("stagebell")
@@ -26,12 +28,22 @@ Take = Callable[[Sequence[InboxEntry]], None]
 
 
 class SavedTurns:
-    """Looks for them in one partition; only what was asked last is answered."""
+    """Looks for them in one partition; only what was asked last is answered.
 
-    def __init__(self, link: Link, keys: LeasedKeys, take: Take) -> None:
+    Args:
+        link: the way to the server.
+        keys: the partition's.
+        credit: so many messages from the beginning on are read in any case.
+        take: hears of messages that come before all that it has not heard of.
+        go_on: called when there are no more of them.
+    """
+
+    def __init__(self, link: Link, keys: LeasedKeys, credit: int, take: Take, go_on: Callable[[], None]) -> None:
         self._link = link
         self._keys = keys
+        self._credit = credit
         self._take = take
+        self._go_on = go_on
         self._search: _Search | None = None
 
     @property
@@ -41,31 +53,41 @@ class SavedTurns:
 
     def look(self) -> None:
         """Ask which turns had begun, and go on with these."""
-        self._search = search = _Search(self._link, self._keys, self._found)
+        search = self._begin()
         self._link.run(lambda scripts: scripts.attempts(self._keys), search.hear_begun)
 
     def look_among(self, begun: Collection[str]) -> None:
-        """Hand on the messages of those which had begun and must come first, callers before what is nested in them."""
-        self._search = _Search(self._link, self._keys, self._found)
-        self._search.look_among(begun)
+        """Look for the messages of those which had begun."""
+        self._begin().look_among(begun)
 
-    def _found(self, search: _Search, entries: Sequence[InboxEntry]) -> None:
+    def _begin(self) -> _Search:
+        self._search = search = _Search(self._link, self._keys, self._credit, self._found)
+        return search
+
+    def _found(self, search: _Search, entries: Sequence[InboxEntry], over: bool) -> None:
         if search is self._search:
-            self._search = None
             self._take(entries)
+            if over:
+                self._search = None
+                self._go_on()
+
+
+Found = Callable[["_Search", Sequence[InboxEntry], bool], None]
 
 
 class _Search:
-    """One search: for savepoints of what had begun, and then for the messages that have some."""
+    """One search: for savepoints of what had begun, for the messages of these turns, and for what these come after."""
 
-    def __init__(self, link: Link, keys: LeasedKeys, found: Callable[[_Search, Sequence[InboxEntry]], None]) -> None:
+    def __init__(self, link: Link, keys: LeasedKeys, credit: int, found: Found) -> None:
         self._link = link
         self._keys = keys
+        self._credit = credit
         self._found = found
         self._begun: frozenset[str] = frozenset()
+        self._saved: set[str] = set()
         self._unanswered = 0
-        self._wanted: set[str] = set()
         self._entries: dict[str, InboxEntry] = {}  # of all that had begun, by turn id
+        self._read = self._depth = 0  # how many entries were read, up to the last of these
 
     def hear_begun(self, answer: Mapping[str, int] | BaseException) -> None:
         """These had begun."""
@@ -80,30 +102,61 @@ class _Search:
         for turn_id in self._begun:
             self._ask_for_savepoints(turn_id)
         if not self._begun:
-            self._found(self, ())
+            self._found(self, (), True)
 
     def _ask_for_savepoints(self, turn_id: str) -> None:
         def hear(savepoints: Mapping[str, bytes] | BaseException) -> None:
             self._unanswered -= 1
             if savepoints and not isinstance(savepoints, BaseException):
-                self._wanted.add(turn_id)
+                self._saved.add(turn_id)
             if not self._unanswered:
-                self._read_on("-") if self._wanted else self._found(self, ())
+                self._read_from("-", self._hear)
 
         self._link.run(lambda scripts: scripts.savepoints(self._keys.savepoints(turn_id)), hear)
 
-    def _read_on(self, start: str) -> None:
-        self._link.run(lambda scripts: scripts.read(self._keys.inbox, start, _BATCH), self._hear)
+    def _read_from(self, start: str, hear: Callable[[Sequence[InboxEntry]], None]) -> None:
+        def answered(answer: Sequence[InboxEntry] | BaseException) -> None:
+            hear(() if isinstance(answer, BaseException) else answer)  # whoever reads next says that it failed
 
-    def _hear(self, answer: Sequence[InboxEntry] | BaseException) -> None:
-        entries = () if isinstance(answer, BaseException) else answer
+        self._link.run(lambda scripts: scripts.read(self._keys.inbox, start, _BATCH), answered)
+
+    def _hear(self, entries: Sequence[InboxEntry]) -> None:
         for entry in entries:
+            self._read += 1
             if entry.turn_id in self._begun:
+                self._depth = self._read
                 self._entries[entry.turn_id] = entry
-                if entry.turn_id in self._wanted:
-                    self._wanted.update(self._begun.intersection(callers_of(entry.envelope)))
-        if len(entries) == _BATCH and not self._wanted <= self._entries.keys():
-            self._read_on(after(parse_entry_id(entries[-1].entry_id)))
+        if len(entries) == _BATCH and len(self._entries) < len(self._begun):
+            self._read_from(_after(entries[-1]), self._hear)
         else:
-            found = (entry for entry in self._entries.values() if entry.turn_id in self._wanted)
-            self._found(self, sorted(found, key=lambda entry: len(callers_of(entry.envelope))))
+            self._tell()
+
+    def _tell(self) -> None:
+        first = set(self._saved)
+        for turn_id in self._saved & self._entries.keys():
+            first.update(callers_of(self._entries[turn_id].envelope))
+        found = sorted(
+            (entry for turn_id, entry in self._entries.items() if turn_id in first),
+            key=lambda entry: len(callers_of(entry.envelope)),
+        )
+        ends = {
+            entry.agent: parse_entry_id(entry.entry_id)
+            for turn_id, entry in self._entries.items()
+            if turn_id not in first and not is_call(entry.envelope)
+        }
+        deep = bool(ends) and self._depth > self._credit
+        self._found(self, found, not deep)
+        if deep:
+            self._read_from("-", lambda entries: self._tell_in_order(ends, entries))
+
+    def _tell_in_order(self, ends: Mapping[str, EntryId], entries: Sequence[InboxEntry]) -> None:
+        """Tell what lies in the inbox of each agent up to the last of its turns that had begun."""
+        wanted = [each for each in entries if each.agent in ends and parse_entry_id(each.entry_id) <= ends[each.agent]]
+        more = len(entries) == _BATCH and parse_entry_id(entries[-1].entry_id) < max(ends.values())
+        self._found(self, wanted, not more)
+        if more:
+            self._read_from(_after(entries[-1]), lambda entries: self._tell_in_order(ends, entries))
+
+
+def _after(entry: InboxEntry) -> str:
+    return after(parse_entry_id(entry.entry_id))
