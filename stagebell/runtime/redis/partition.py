@@ -319,6 +319,11 @@ class Partition:
             self._ahead.look_for_calls()
             self._ahead.relieve()
 
+    def forget_agent(self, agent: AgentId) -> None:
+        """Forget what is in memory for one agent."""
+        for message in [message for message in self.pending.values() if message.agent == agent]:
+            message.forget()
+
     def start_over(self) -> None:
         """Forget what is in memory and read the inbox again; the token stays."""
         if not self.owned:

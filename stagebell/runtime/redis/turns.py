@@ -337,6 +337,7 @@ class DurableTurn(RetriedTurn):
         else:
             self._partition.start_over()
         self._forget_with_those_below()  # forgotten with the partition, unless they go on under a hold
+        self._partition.forget_agent(self.agent)  # what began later stands on what this one did
 
     def _forget_with_those_below(self) -> None:
         turn: TurnEnding | None = self

@@ -53,6 +53,7 @@ class Message:
     """Not started until the test says so."""
 
     is_open = False
+    held_turn: tuple[str, str] | None = None
 
     def __init__(self, reading: Reading, partition: Partition, entry_id: str, turn_id: str, agent: str) -> None:
         self.reading = reading
@@ -66,7 +67,8 @@ class Message:
         self.partition.pending.pop(self.entry_id, None)
 
     def forget_unless_started(self) -> None:
-        self.forget()
+        if self.held_turn is None:
+            self.forget()
 
     def end_early(self, why: str, wish: str = "") -> None:
         self.reading.ended.append(wish)
@@ -205,6 +207,25 @@ async def test_what_had_begun_comes_first_when_all_is_read_again(server: Server,
     (last, _) = reading.server.xrevrange(reading.keys.inbox, count=1)[0]
     reading.partition.heard(last.decode(), "2-0", "last", "reader/x", b"{}")
     assert reading.handed_on[-1] == "last"
+
+
+async def test_turns_of_one_agent_are_forgotten_while_those_of_others_go_on_under_holds(
+    server: Server, namespace: str, link: Link
+) -> None:
+    """What began after a turn that the server does not know stands on what that turn did."""
+    reading = Reading(server, link, namespace)
+    reading.add("refused", "began later")
+    reading.add("other", agent="y")
+    reading.partition.read()
+    await reading.has_handed_on("refused", "began later", "other")
+    for message in reading.partition.pending.values():
+        assert isinstance(message, Message)
+        message.held_turn = str(message.agent), message.turn_id
+    assert len(reading.partition.hand_over()) == 3
+    reading.partition.start_over()
+    assert reading.forgotten == []  # it belongs to another worker
+    reading.partition.forget_agent(AgentId("reader", "x"))
+    assert reading.forgotten == ["refused", "began later"]
 
 
 async def test_what_must_run_again_is_read_first_wherever_it_lies(server: Server, namespace: str, link: Link) -> None:
