@@ -11,6 +11,7 @@ from autogen_core import try_get_known_serializers_for_type
 
 from stagebell import RedisRuntime
 from stagebell.runtime.redis.connection import Connection
+from stagebell.runtime.redis.link import Link
 from tests.failure.view import View
 from tests.runtime.redis.retrying import Bench
 from tests.runtime.redis.two_runtimes import Two
@@ -56,3 +57,11 @@ async def bench(server: Server, namespace: str) -> AsyncIterator[Bench]:
     yield bench
     await bench.runtime.close()
     bench.client.close()
+
+
+@pytest.fixture
+async def link(server: Server, namespace: str) -> AsyncIterator[Link]:
+    link = Link(server.url, namespace, "test")
+    await link.open()
+    yield link
+    await link.close()
