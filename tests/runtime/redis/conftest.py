@@ -61,6 +61,7 @@ async def bench(server: Server, namespace: str) -> AsyncIterator[Bench]:
 
 @pytest.fixture
 async def link(server: Server, namespace: str) -> AsyncIterator[Link]:
+    """A connection of its own to the server."""
     link = Link(server.url, namespace, "test")
     await link.open()
     yield link
