@@ -13,7 +13,8 @@ from typing import Any
 from autogen_core import AgentId, MessageContext, RoutedAgent, TopicId, message_handler
 from pydantic import BaseModel
 
-from stagebell import DeferredReply, defer_reply
+from stagebell import DeferredReply, agent_options, defer_reply, migrates
+from stagebell.errors import RuntimeNotRunning, StateMismatch, Undeliverable
 from stagebell.runtime.engine.journal import record
 
 Op = list[Any]
@@ -31,9 +32,12 @@ Op = list[Any]
 ["raise"]
 ["stumble", times]                  raise when it comes here so many times at first
 ["record"]                          keep a new value with the turn, unless there is one already
+["ask", agent, program]             call the agent that is bound to its process; it may be gone
 """
 
-NEWS = "news"
+AGENTS = ["clerk/a", "porter/a", "clerk/b", "clerk/c", "porter/b", "clerk/d"]
+"""Those that may be called, in one order; see `programs`."""
+NEWS, DESK, ASK = "news", "desk/a", "ask"
 
 
 class Work(BaseModel):
@@ -47,6 +51,10 @@ STUMBLES: Counter[str] = Counter()
 """How often each message has stumbled in this schedule."""
 RECORDS: dict[str, set[str]] = defaultdict(set)
 """Which values each turn has seen in each place where it keeps one."""
+ASKED: dict[str, set[str]] = defaultdict(set)
+"""How each call of the desk has ended, for those that made it: "ok:…", "raised:…", or "gone"."""
+REFUSED: set[str] = set()
+"""Labels of calls that ended since a worker could not read the callee's state, which a newer one had written."""
 
 
 class Poison(Exception):
@@ -116,6 +124,16 @@ class Porter(RoutedAgent):
         replies = await asyncio.gather(*(self._call(agent, label, work) for label, (agent, work) in pairs))
         self.note(f"{run.label}#{run.number}={' '.join(replies)}")
 
+    async def do_ask(self, run: Run, agent: str, program: list[Op]) -> None:
+        """Call the desk; how that ended is not noted here."""
+        label = f"{run.label}.{run.number}"
+        try:
+            outcome = await self._call(agent, label, program)
+        except (Undeliverable, RuntimeNotRunning):  # or it was just about to send something when it was stopped
+            outcome = "gone"
+        ASKED[label].add(outcome)
+        self.note(f"{run.label}#{run.number}=asked")
+
     async def do_defer(self, run: Run, agent: str) -> None:
         """Let another agent send the handle back, and answer then."""
         back = ["publish", str(self.id), [["answer", str(defer_reply()), f"ok:{run.label}"]]]
@@ -160,7 +178,17 @@ class Porter(RoutedAgent):
             reply: str = await self.send_message(Work(label=label, program=program), AgentId.from_str(agent))
         except Poison as error:
             return f"raised:{error}"
+        except StateMismatch as error:
+            if not names_both_versions(error):
+                raise
+            REFUSED.add(label)
+            return f"refused:{label}"
         return reply
+
+
+def names_both_versions(error: StateMismatch) -> bool:
+    """True when the error says what is stored and what the worker reads."""
+    return (error.stored_version, error.version) == (2, 1) and "version 2" in str(error) and "version 1" in str(error)
 
 
 class Clerk(Porter):
@@ -181,3 +209,21 @@ class Clerk(Porter):
     async def load_state(self, state: Mapping[str, Any]) -> None:
         """The log."""
         self.log = list(state["log"])
+
+
+@agent_options(state_version=2, state_type="Clerk")
+class Clerk2(Clerk):
+    """The clerk of the next program: what was its log is its lines now."""
+
+    @staticmethod
+    @migrates(from_version=1)
+    def _log_became_lines(state: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"lines": state["log"]}
+
+    async def save_state(self) -> Mapping[str, Any]:
+        """The lines."""
+        return {"lines": self.log}
+
+    async def load_state(self, state: Mapping[str, Any]) -> None:
+        """The lines."""
+        self.log = list(state["lines"])

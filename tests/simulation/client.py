@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING, Any
 from autogen_core import AgentId, TopicId, TypeSubscription
 
 from stagebell import Publisher, RedisRuntime, deadline
-from stagebell.errors import DeadlineExceeded, OutcomeUnknown, RuntimeNotRunning, ServerUnavailable, SubscriptionError
-from tests.simulation.agents import NEWS, Poison, Work
+from stagebell.errors import (
+    DeadlineExceeded,
+    OutcomeUnknown,
+    RuntimeNotRunning,
+    ServerUnavailable,
+    StateMismatch,
+    SubscriptionError,
+    Undeliverable,
+)
+from tests.simulation.agents import DESK, NEWS, REFUSED, Poison, Work, names_both_versions
 from tests.simulation.programs import Root
 from tests.simulation.workers import NAMESPACE, URL
 
@@ -123,8 +131,15 @@ class Client:
                 self.replies[root.label] = await self.publisher.call(work, AgentId(type, key), message_id=root.label)
         except Poison as error:
             self.replies[root.label] = f"raised:{error}"
+        except StateMismatch as error:
+            self.replies[root.label] = "refused" if names_both_versions(error) else ("failed", repr(error))
+            REFUSED.add(root.label)
+        except (Undeliverable, RuntimeNotRunning) as error:
+            self.replies[root.label] = "gone" if root.agent == DESK else ("failed", repr(error))
         except OutcomeUnknown as error:
             self.replies[root.label] = "unknown", str(error)
+            if self._world.upgrade.begins:
+                REFUSED.add(root.label)  # perhaps
         except Exception as error:
             self.replies[root.label] = "failed", repr(error)
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
-from tests.simulation.agents import Op
+from tests.simulation.agents import DESK, Op
 from tests.simulation.programs import Root, fails, stumbles
 
 ATTEMPTS = 3
@@ -16,8 +16,27 @@ READERS = ("clerk", "reader")
 
 
 @dataclass
+class Facts:
+    """What is known of a schedule: labels of messages that perhaps came, or must not have; see `client` and `agents`.
+
+    `begun` and `done`: what the desk has begun, and ended; `works`: the programs of the messages to it, and `late`:
+    those under a deadline, once known.
+    """
+
+    unsure: Collection[str] = ()
+    never: Collection[str] = ()
+    refused: Collection[str] = ()
+    begun: Counter[str] = field(default_factory=Counter[str])
+    done: Counter[str] = field(default_factory=Counter[str])
+    works: dict[str, list[Op]] = field(default_factory=dict[str, list[Op]])
+    late: set[str] = field(default_factory=set[str])
+
+
+@dataclass
 class Expected:
     """What must be true in the end."""
+
+    facts: Facts
 
     lines: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
     versions: Counter[str] = field(default_factory=Counter[str])
@@ -29,6 +48,8 @@ class Expected:
     replies: dict[str, str] = field(default_factory=dict[str, str])
     shaky: set[str] = field(default_factory=set[str])
     """Labels of calls that may or may not fail, which is written down as if they had not."""
+    desk: Counter[str] = field(default_factory=Counter[str])
+    """How often each message is sent to the agent that is bound to its process."""
     extra: Expected | None = None
     """What may be there besides, since nobody can tell how many attempts there were."""
 
@@ -41,23 +62,24 @@ class Expected:
 
     def more(self) -> Expected:
         """What an attempt adds that may have been made, or not."""
-        self.extra = self.extra or Expected(shaky=self.shaky, late=self.late, alone=self.alone)
+        self.extra = self.extra or Expected(self.facts, shaky=self.shaky, late=self.late, alone=self.alone)
         return self.extra
 
     def more_in_time(self) -> Expected:
         """The same, under a deadline."""
-        self.limited = self.limited or Expected(shaky=self.shaky, late=True, alone=self.alone)
+        self.limited = self.limited or Expected(self.facts, shaky=self.shaky, late=True, alone=self.alone)
         return self.limited
 
     def at_most(self) -> Expected:
         """All that may be there."""
-        most = Expected(Counter(self.lines), Counter(self.versions), Counter(self.letters), Counter(self.loose))
-        for part in filter(None, (self.extra, self.limited)):
-            more = part.at_most()
-            most.lines += more.lines
-            most.versions += more.versions
-            most.letters += more.letters
-            most.loose += more.loose
+        most = Expected(self.facts)
+        parts = [self, *(part.at_most() for part in (self.extra, self.limited) if part)]
+        for part in parts:
+            most.lines += part.lines
+            most.versions += part.versions
+            most.letters += part.letters
+            most.loose += part.loose
+            most.desk += part.desk
         return most
 
 
@@ -79,14 +101,19 @@ class _Turn:
         return here + (self.above.saved_besides(other.above) if self.above and other.above else [])
 
 
-def expect(roots: list[Root], unsure: Collection[str] = (), never: Collection[str] = ()) -> Expected:
+def expect(roots: list[Root], facts: Facts) -> Expected:
     """Work out what these messages do, but for those that never came, or perhaps."""
-    all = Expected()
+    all = Expected(facts)
     for root in roots:
-        if root.label in never:
+        if root.label in facts.never:
             continue
-        expected = all.more() if root.label in unsure else all
-        if root.how in ("cancel", "deadline"):
+        expected = all.more() if root.label in facts.unsure else all
+        if root.agent == DESK:
+            _to_desk(expected, root.label, root.program)
+        elif root.label in facts.refused:
+            all.failing_calls.add(root.label)
+            _ended_early(all.more(), root.label, root.agent, root.program, None)
+        elif root.how in ("cancel", "deadline"):
             expected = expected.more() if root.how == "cancel" else expected.more_in_time()
             _ended_early(expected, root.label, root.agent, root.program, None)
         elif root.how == "call":
@@ -96,10 +123,42 @@ def expect(roots: list[Root], unsure: Collection[str] = (), never: Collection[st
                 expected.failing_calls.add(root.label)
         else:
             _publish(expected, root.label, root.agent, root.program)
+    for label, work in facts.works.items():
+        _from_desk(all.more_in_time() if label in facts.late else all, label, work)
     return all
 
 
+def _to_desk(expected: Expected, label: str, work: list[Op]) -> None:
+    expected.desk[label] += 1
+    expected.facts.works[label] = work
+    if expected.late:
+        expected.facts.late.add(label)
+
+
+def _from_desk(expected: Expected, label: str, work: list[Op]) -> None:
+    """What the desk has sent for sure is like any message; what it had begun to send has perhaps been sent."""
+    outputs, facts = 0, expected.facts
+    for number, op in enumerate(work):
+        match op:
+            case ["publish", agent, program]:
+                name, outputs = f"{label}.{outputs}o", outputs + 1
+                for attempt in range(facts.begun[name]):
+                    _publish(expected if attempt < facts.done[name] else expected.more(), name, agent, program)
+            case ["call", agent, program]:
+                name = f"{label}.{number}"
+                for attempt in range(facts.begun[name]):
+                    if attempt < facts.done[name]:
+                        _call(expected, name, agent, program, None)
+                    else:
+                        _ended_early(expected.more(), name, agent, program, None)
+            case _:
+                pass
+
+
 def _publish(expected: Expected, label: str, agent: str, program: list[Op]) -> None:
+    if agent == DESK:
+        _to_desk(expected, label, program)
+        return
     # One more when its worker lost it after the last attempt was counted, and before it went to the dead letters.
     attempts = ATTEMPTS + 1 if fails(program) else 1 + stumbles(program)
     if not _turn(expected, label, agent, program, None, attempts=attempts) or expected.late:
@@ -132,9 +191,9 @@ def _turn(
             case ["call", callee, work]:
                 reply = _called(expected, f"{label}.{number}", callee, work, me)
                 lines.append(f"{label}#{number}={reply}")
-            case ["hurry", callee, work, _]:
-                _hurried(expected, f"{label}.{number}", callee, work, me)
-                lines.append(f"{label}#{number}=hurried")
+            case ["hurry" | "ask" as name, callee, work, *_]:
+                (_hurried if name == "hurry" else _asked)(expected, f"{label}.{number}", callee, work, me)
+                lines.append(f"{label}#{number}={'hurried' if name == 'hurry' else 'asked'}")
             case ["gather", calls]:
                 names = [f"{label}.{number}.{branch}" for branch in range(len(calls))]
                 replies = [_called(expected, name, *each, me) for name, each in zip(names, calls, strict=True)]
@@ -149,6 +208,12 @@ def _turn(
     return good
 
 
+def _asked(expected: Expected, name: str, callee: str, work: list[Op], me: _Turn) -> None:
+    """A call of the desk, which each attempt makes again if it came to nothing."""
+    for attempt in range(me.attempts):
+        _to_desk(expected.more() if attempt else expected, name, work)
+
+
 def _hurried(expected: Expected, name: str, callee: str, work: list[Op], me: _Turn) -> None:
     """A call that may have been given up, and then is made again by the next attempt."""
     for _ in range(me.attempts):
@@ -160,13 +225,16 @@ def _hurried(expected: Expected, name: str, callee: str, work: list[Op], me: _Tu
 def _ended_early(expected: Expected, label: str, agent: str, program: list[Op], above: _Turn | None) -> None:
     """A call that perhaps was handled; what descends from it may outlive the turns that it would be nested in."""
     _call(expected, label, agent, program, above)
-    alone = Expected(alone=True)
+    alone = Expected(expected.facts, alone=True)
     _call(alone, label, agent, program, None)
     expected.versions += alone.at_most().versions
 
 
 def _called(expected: Expected, name: str, callee: str, work: list[Op], me: _Turn) -> str:
     """A call of a turn, as often as it is made for sure, and as often as it may be made besides."""
+    if name in expected.facts.refused:
+        _hurried(expected, name, callee, work, me)
+        return f"any:{name}"
     for _ in range(me.sure if fails(work) else 1):
         reply = _call(expected, name, callee, work, me)
     if stumbles(work):

@@ -68,9 +68,20 @@ class Faults:
         if runtime is not None and self.restarts < MOST_RESTARTS:
             self.restarts += 1
             self._count("drain", victim)
-            self._world.workers[victim] = None
-            self._world.loop.spawn(victim, self._stop(victim, runtime))
+            self._stop_soon(victim, runtime)
             self._world.loop.later(self._world.chance.random(), None, self._world.start_worker)
+
+    def retire(self, victim: Process) -> None:
+        """Stop a worker for good, unless it does not run."""
+        runtime = self._world.workers.get(victim)
+        if runtime is not None:
+            self.restarts += 1
+            self._count("retire", victim)
+            self._stop_soon(victim, runtime)
+
+    def _stop_soon(self, victim: Process, runtime: RedisRuntime) -> None:
+        self._world.workers[victim] = None
+        self._world.loop.spawn(victim, self._stop(victim, runtime))
 
     async def _stop(self, victim: Process, runtime: RedisRuntime) -> None:
         await runtime.close()

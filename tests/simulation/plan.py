@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from dataclasses import dataclass, field
 
+from tests.simulation.desk import with_desk
 from tests.simulation.network import Weather
 from tests.simulation.programs import Root, make_roots, with_records
 
@@ -39,6 +40,25 @@ class Plan:
     credit: int = 256
     """So many messages of a partition are in memory."""
     roots: list[Root] = field(default_factory=list[Root])
+    desk: bool = False
+    """There is an agent that is bound to its process."""
+
+
+# By what a seed leaves when divided by 30: so seeds that failed before there was this keep their programs.
+_WITH_DESK = frozenset({1, 4, 5, 10, 13, 15, 16, 28})
+_WITH_UPGRADE = frozenset({2, 5, 9, 10, 11, 13, 22, 29})
+
+
+def is_upgraded(seed: int) -> bool:
+    """True when workers are replaced by those of the next program."""
+    return seed % 30 in _WITH_UPGRADE
+
+
+def add_desk(plan: Plan, seed: int) -> None:
+    """Draw messages to an agent that is bound to its process; not where the server loses writes, which it does not."""
+    if seed % 30 in _WITH_DESK and not plan.rollback:
+        plan.desk = True
+        plan.roots = with_desk(random.Random(f"{seed}/desk"), plan.roots)
 
 
 def make_plan(chance: random.Random, *, limits: bool, records: bool) -> Plan:

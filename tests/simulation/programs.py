@@ -10,10 +10,7 @@ from __future__ import annotations
 import random
 from typing import Any, NamedTuple
 
-from tests.simulation.agents import NEWS, Op
-
-AGENTS = ["clerk/a", "porter/a", "clerk/b", "clerk/c", "porter/b", "clerk/d"]
-
+from tests.simulation.agents import AGENTS, NEWS, Op
 
 RECORD = "record"
 ONCE = ("call", "cancel", "deadline")

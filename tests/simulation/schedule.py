@@ -22,15 +22,18 @@ from stagebell.errors import ServerUnavailable
 from stagebell.messages import ids
 from stagebell.runtime.engine.clock import SystemClock
 from tests.simulation import checker
-from tests.simulation.agents import RECORDS, STUMBLES
+from tests.simulation.agents import ASKED, RECORDS, REFUSED, STUMBLES
+from tests.simulation.checker_of_desk import Holders, compare_desk
 from tests.simulation.client import Client
-from tests.simulation.expected import Expected, expect
+from tests.simulation.desk import BEGUN, DONE
+from tests.simulation.expected import Expected, Facts, expect
 from tests.simulation.faults import Faults
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.network import Command, Line, Network, Weather
-from tests.simulation.plan import Outcome, make_plan
+from tests.simulation.plan import Outcome, add_desk, is_upgraded, make_plan
 from tests.simulation.programs import ONCE
 from tests.simulation.store import Store
+from tests.simulation.upgrade import Upgrade
 from tests.simulation.workers import VirtualClock, make_worker
 
 TURN_SCRIPTS = frozenset({"send", "begin", "call", "commit", "fail", "fanout", "retry", "acquire", "release"}) | {
@@ -45,6 +48,7 @@ class Schedule:
         self.seed = seed
         self.chance = random.Random(seed)
         self.plan = make_plan(self.chance, limits=limits, records=seed % 10 == 2)
+        add_desk(self.plan, seed)
         self.loop = SimulatedLoop(self.chance)
         self.loop.set_exception_handler(self._failed)
         self.store = store
@@ -53,8 +57,10 @@ class Schedule:
         self.client_process = self.loop.start("client")
         self.client = Client(self)
         self.faults = Faults(self)
+        self.upgrade = Upgrade(self, random.Random(f"{seed}/upgrade"), begins=is_upgraded(seed))
         self.problems: list[str] = []
         self._worn_out = False
+        self._holders = Holders()
         self.history: list[str] = []
         self.digest = blake2b(digest_size=16)
         self._numbers = 0
@@ -77,6 +83,7 @@ class Schedule:
         if name != "HGETALL" or b":worker:" not in command[1]:  # that one names this process and this machine
             told = f"{self.loop.now:.6f} {line.number} {name} {b' '.join(command[2:])!r} {answer!r}"
             self.digest.update(told.encode())
+        self._holders.watch(name, command, answer)
         if name in TURN_SCRIPTS:
             self.note(f"{line.process} {tell(name, command, answer)}")
             if self.faults.raging:
@@ -89,20 +96,18 @@ class Schedule:
         self._numbers += 1
         process = self.loop.start(f"w{self._numbers}")
         self.workers[process] = None
-        self.loop.spawn(process, self._work(process))
+        self.loop.spawn(process, self._work(process, self.upgrade.version_of(process)))
 
-    async def _work(self, process: Process) -> None:
+    async def _work(self, process: Process, version: int) -> None:
         while True:
             try:
-                plan = self.plan
-                runtime = await make_worker(
-                    self.network, lease=plan.lease, partitions=plan.partitions, room=plan.room, credit=plan.credit
-                )
+                runtime = await make_worker(self.network, self.plan, version)
             except Exception as error:  # its supervisor starts it again
                 self.note(f"{process} did not start: {error!r}")
                 await asyncio.sleep(0.3)
             else:
                 self.workers[process] = runtime
+                self.upgrade.started(process)
                 return
 
     # -- the course of it
@@ -110,8 +115,8 @@ class Schedule:
     def run(self) -> Outcome:
         """From the start to the verdict."""
         self.store.reset()
-        STUMBLES.clear()
-        RECORDS.clear()
+        for table in (STUMBLES, RECORDS, ASKED, REFUSED, BEGUN, DONE):
+            table.clear()
         self.store.commands = 0
         with self._seeded(), self.loop.world():
             self._run()
@@ -136,6 +141,7 @@ class Schedule:
             return
         self.faults.raging = True
         self.network.weather = self.plan.weather
+        self.upgrade.plan()
         client = self.loop.spawn(self.client_process, self.client.work())
         if self.plan.rollback:
             at = self.chance.uniform(0.0, 1.5)
@@ -164,12 +170,14 @@ class Schedule:
         self.network.weather = Weather(delay=0.002)
         for process in self.loop.processes:
             process.asleep_until = process.starved_until = 0.0
+        self.upgrade.finish()
         if not self.workers:
             self.start_worker()
 
     @property
     def _expected(self) -> Expected:
-        return expect(self.plan.roots, self.client.unsure, self.client.never)
+        facts = Facts(self.client.unsure, self.client.never, REFUSED, BEGUN, DONE)
+        return expect(self.plan.roots, facts)
 
     _looked = 0.0
 
@@ -179,9 +187,11 @@ class Schedule:
             return False
         self._looked = self.loop.now
         lengths = self.store.ask(*checker.waiting(self.plan.partitions))
+        if self.plan.desk:
+            lengths += [self.store.ask(("XLEN", key))[0] for key in self.store.ask(("KEYS", "sb:{sim:w:*}:in"))[0]]
         calls = [root.label for root in self.plan.roots if root.how in (*ONCE, "timer")]
         idle = all(runtime is None or runtime._dispatcher.idle for runtime in self.workers.values())
-        return not any(lengths) and idle and all(label in self.client.replies for label in calls)
+        return not any(lengths) and idle and self.upgrade.done and all(label in self.client.replies for label in calls)
 
     def _judge(self) -> None:
         found = checker.look(self.store)
@@ -190,6 +200,11 @@ class Schedule:
             self.problems = [f"left behind: {left}" for left in found.left]
             return
         self.problems += checker.compare(found, self._expected)
+        if self.plan.desk:
+            roots = [root.label for root in self.plan.roots]
+            self.problems += compare_desk(
+                found, self._expected, self.client.replies, roots, self._holders, self.faults.restarts
+            )
         if not self.faults.counts["rollback"]:
             self.problems += checker.roots_out_of_order(found.logs, self.plan.roots)
             self.problems += checker.records_that_changed(RECORDS, self._expected)

@@ -7,19 +7,23 @@ from collections.abc import Callable
 from typing import Any
 
 import redis
-from autogen_core import TypeSubscription
+from autogen_core import AgentId, TypeSubscription
 
 from stagebell import RedisRuntime
 from stagebell.runtime.engine.clock import Alarm
 from stagebell.runtime.redis.address import Address
 from stagebell.runtime.redis.lease_thread import LeaseKeeper
-from tests.simulation.agents import NEWS, Clerk, Porter
+from tests.simulation.agents import DESK, NEWS, Clerk, Clerk2, Porter
+from tests.simulation.desk import Desk
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.network import Network
+from tests.simulation.plan import Plan
 
 URL = "unix:///simulated"
 NAMESPACE = "sim"
 TYPES: dict[str, Callable[[], Porter]] = {"clerk": Clerk, "reader": Clerk, "porter": Porter}
+NEXT_TYPES: dict[str, Callable[[], Porter]] = {"clerk": Clerk2, "reader": Clerk2, "porter": Porter}
+"""Those of the next version of the program."""
 
 
 class VirtualClock:
@@ -51,6 +55,11 @@ class _Pipeline:
     def zrem(self, *parts: Any) -> None:
         """A command."""
         self._add("ZREM", *parts)
+
+    def zadd(self, key: str, scores: dict[str, int], *, xx: bool) -> None:
+        """A command."""
+        assert xx
+        self._add("ZADD", key, "XX", *(part for member, score in scores.items() for part in (score, member)))
 
     def delete(self, *parts: Any) -> None:
         """A command."""
@@ -130,22 +139,26 @@ def runtime_class(network: Network) -> type[SimulatedRuntime]:
     return type("Runtime", (SimulatedRuntime,), {"_keeper": keeper})
 
 
-async def make_worker(network: Network, *, lease: float, partitions: int, room: int, credit: int) -> RedisRuntime:
-    """A runtime that hosts the agents of the simulation."""
+async def make_worker(network: Network, plan: Plan, version: int) -> RedisRuntime:
+    """A runtime that hosts the agents of the simulation, in this version of their program."""
     runtime = runtime_class(network)(
         URL,
         namespace=NAMESPACE,
-        lease=lease,
-        partitions=partitions,
-        inbox_limit=room,
-        read_credit=credit,
+        lease=plan.lease,
+        partitions=plan.partitions,
+        inbox_limit=plan.room,
+        read_credit=plan.credit,
         undeliverable_after=60.0,
         stop_grace=0.5,
         clock=VirtualClock(network.loop),
     )
-    for name, cls in TYPES.items():
+    for name, cls in (TYPES if version == 1 else NEXT_TYPES).items():
         await cls.register(runtime, name, cls)
         await runtime.add_subscription(TypeSubscription(name, name))
     await runtime.add_subscription(TypeSubscription(NEWS, "clerk"))
+    if plan.desk:
+        id = AgentId.from_str(DESK)
+        await runtime.register_agent_instance(Desk(), id)
+        await runtime.add_subscription(TypeSubscription(id.type, id.type))
     await runtime.start()
     return runtime

@@ -1,8 +1,8 @@
 """Process-bound agent types: held by one process of the namespace, the others stand by.
 
-Inside their process their agents run in memory. Agents elsewhere reach them through the inbox of the process, which is
-leased like a partition; when the process ends, the type and its subscriptions go, waiting messages are set aside, and
-whoever stands by takes over.
+Inside their process their agents run in memory. Agents elsewhere, and turns that have a journal, reach them through the
+inbox of the process, which is leased like a partition; when the process ends, the type and its subscriptions go, what
+waits is set aside (by itself when it stops in order), and whoever stands by takes over.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class BoundTypes:
         self._namespace = namespace
         self._membership = membership
         self._standing_by: set[str] = set()
+        self._ends = False  # it claims nothing any more
         self.on_held: Callable[[str], Awaitable[None]] = _nothing_to_do
 
     async def host(self, name: str) -> None:
@@ -50,6 +51,8 @@ class BoundTypes:
 
     async def look(self) -> None:
         """Take over what lost its process, and clean up after processes that ended."""
+        if self._ends:
+            return
         for name in self._standing_by | self._services.bound_here:
             await self._claim(name)
         for worker in self._membership.silent:
@@ -62,11 +65,17 @@ class BoundTypes:
         self._services.bound_here = frozenset()
 
     async def withdraw(self) -> None:
-        """This process ends in order: its types and subscriptions go."""
-        await self._note_dead_letters(ProcessKeys(self._namespace, self._services.worker), self._services.worker)
-        if self._services.bound_here:
-            await self._services.directory.forget_worker(self._services.worker)
-            self._services.bound_here = frozenset()
+        """This process ends in order: its types and subscriptions go, and what has not been handled is set aside."""
+        worker = self._services.worker
+        keys = ProcessKeys(self._namespace, worker)
+        self._ends = True
+        held, self._services.bound_here = self._services.bound_here, frozenset[str]()
+        if held:
+            await self._services.directory.forget_worker(worker)
+        # From now on nobody finds it, so nothing more comes.
+        if await self._services.link.ask("XLEN", keys.inbox) and (token := await self._take(keys)):
+            await self._set_aside_all(keys, token, worker)
+        await self._note_dead_letters(keys, worker)
 
     async def _claim(self, name: str) -> None:
         value = json.dumps({"w": self._services.worker})
@@ -78,7 +87,7 @@ class BoundTypes:
                 timeout_ms=self._services.settings.lease_ms,
             )
         )
-        if answer.held and name in self._services.bound_here:
+        if self._ends or (answer.held and name in self._services.bound_here):
             return
         self._services.bound_here -= {name}
         self._standing_by.add(name)
@@ -96,23 +105,28 @@ class BoundTypes:
     async def _clean_up(self, worker: str) -> None:
         keys = ProcessKeys(self._namespace, worker)
         services = self._services
-        nonce = uuid4().hex[:12]
-        grant = await services.link.submit(
-            lambda scripts: scripts.acquire(
-                keys, worker=services.worker, nonce=nonce, ttl_ms=services.settings.lease_ms
-            )
-        )
-        if isinstance(grant, Taken):
+        token = await self._take(keys)
+        if not token:
             return
         bound = await services.directory.forget_worker(worker)
         if bound:
             logger.warning("worker %s is gone, and with it its process-bound agent types: %s", worker, ", ".join(bound))
         else:
             logger.info("worker %s is gone, others run its agents", worker)
-        await self._set_aside_all(keys, grant.token, worker)
+        await self._set_aside_all(keys, token, worker)
         await self._note_dead_letters(keys, worker)
         await services.link.ask("ZREM", services.directory.keys.workers, worker)
-        await services.link.ask("DEL", keys.own, keys.run, keys.due, keys.timed)
+        await services.link.ask("DEL", keys.own, keys.run, keys.ctl, keys.due, keys.timed)
+
+    async def _take(self, keys: ProcessKeys) -> str:
+        """Own the inbox of a process that has ended; the token, empty when somebody else owns it."""
+        services, nonce = self._services, uuid4().hex[:12]
+        grant = await services.link.submit(
+            lambda scripts: scripts.acquire(
+                keys, worker=services.worker, nonce=nonce, ttl_ms=services.settings.lease_ms
+            )
+        )
+        return "" if isinstance(grant, Taken) else grant.token
 
     async def _note_dead_letters(self, keys: ProcessKeys, worker: str) -> None:
         """The name of the process is about to be forgotten: operators must still find what it leaves."""

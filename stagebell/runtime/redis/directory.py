@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, cast
 
 from autogen_core import AgentId, Subscription, TopicId, TypePrefixSubscription, TypeSubscription
@@ -69,8 +69,8 @@ class Directory:
             try:
                 if name.startswith("t:"):
                     types[name[2:]] = _type_entry(value)
-                elif name.startswith("s:"):
-                    subscriptions.add(parse_subscription(value))
+                elif name.startswith("s:") and not _outlives_its_worker(value, fields):
+                    subscriptions.add(_subscription(value))
             except (ValueError, RecursionError) as error:
                 self._cannot_read(name, value, error)
         self.types, self._subscriptions, self._fields, self.version = types, subscriptions, fields, version
@@ -273,7 +273,7 @@ def _describe(subscription: Subscription) -> tuple[str, dict[str, str]]:
     return f"s:{kind}:{topic}:{subscription.agent_type}", described
 
 
-def parse_subscription(value: str) -> Subscription:
+def _subscription(value: str) -> Subscription:
     """Raises ValueError when it cannot be read."""
     described = _parsed(value)
     kind, topic, agent, id = (described.get(name) for name in ("kind", "topic", "agent", "id"))
@@ -307,6 +307,12 @@ def _parsed(value: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
+
+
+def _outlives_its_worker(value: str, fields: Mapping[str, str]) -> bool:
+    """True for a subscription of a process that does not hold the agent type: it came too late, or was left there."""
+    described = _parsed(value) if '"w"' in value else {}
+    return bool(described.get("w")) and _bound_to(fields.get(f"t:{described.get('agent')}", "")) != described["w"]
 
 
 def _bound_to(value: str) -> str:

@@ -64,6 +64,7 @@ class LeaseKeeper(ABC):
         self._gave_up = ""
         self._held = False
         self._silent = False
+        self._leaves_rest = False
         self.cut_off_for: Callable[[], float] = lambda: 0.0
 
     def connect(self, address: Address, timeout: float) -> Any:
@@ -166,6 +167,10 @@ class LeaseKeeper(ABC):
             text = "%d leases of worker %s could not be renewed: %s"
             logger.warning(text, len(errors), self._worker, errors[0])
 
+    def leave_the_rest(self) -> None:
+        """Let the good-bye say that others have to clean up after this worker, at once."""
+        self._leaves_rest = True
+
     def say_goodbye(self) -> None:
         """Take this worker out of the heartbeats; the end of the client."""
         if self._silent:
@@ -173,7 +178,10 @@ class LeaseKeeper(ABC):
             return
         try:
             pipe = self._client.pipeline(transaction=False)
-            pipe.zrem(self._keys.workers, self._worker)
+            if self._leaves_rest:
+                pipe.zadd(self._keys.workers, {self._worker: 0}, xx=True)  # its last beat counts as old
+            else:
+                pipe.zrem(self._keys.workers, self._worker)
             pipe.delete(self._keys.worker(self._worker))
             pipe.execute()
             self._client.close()

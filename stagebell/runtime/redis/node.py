@@ -34,6 +34,7 @@ from stagebell.runtime.redis.lease_thread import LeaseKeeper
 from stagebell.runtime.redis.membership import describe_member
 from stagebell.runtime.redis.owned import Owned
 from stagebell.runtime.redis.ownership import Ownership
+from stagebell.runtime.redis.parked import Incoming
 from stagebell.runtime.redis.partition import Partition
 from stagebell.runtime.redis.passivation import Passivation
 from stagebell.runtime.redis.rights import WORKER_COMMANDS
@@ -54,6 +55,7 @@ class Node:
 
     _handing_over: asyncio.Future[None] | None = None
     _hosts = False
+    _has_had_inbox = False
 
     def __init__(
         self,
@@ -149,20 +151,27 @@ class Node:
         self.services.stopping = True
         await self.inquiries.close()
         self._due_timers.close()
-        if not abrupt and self.client.link.connected:
-            try:
-                async with asyncio.timeout(self.services.settings.stop_grace + 1.0):
-                    if self._handing_over is not None:
-                        await self._handing_over
-                    await self._ownership.held_here.finish(_LAST_ANSWERS)
-                    await self._ownership.stop()
-                    await self.bound.withdraw()
-                    await self.client.link.ask("DEL", self._process.own, self._process.due, self._process.timed)
-                    await self.client.hear_last_replies()
-            except Exception as error:
-                logger.warning("worker %s could not give everything up in order: %r", self.client.name, error)
+        if not abrupt and not (self.client.link.connected and await self._give_everything_up()):
+            self._leases.leave_the_rest()
         await self._leases.stop()
         await self.client.close(RuntimeNotRunning("the runtime was stopped before the reply came"))
+
+    async def _give_everything_up(self) -> bool:
+        """In order; False when it could not be done."""
+        try:
+            async with asyncio.timeout(self.services.settings.stop_grace + 1.0):
+                if self._handing_over is not None:
+                    await self._handing_over
+                await self._ownership.held_here.finish(_LAST_ANSWERS)
+                await self._ownership.stop()
+                await self.bound.withdraw()
+                process = self._process
+                await self.client.link.ask("DEL", process.own, process.ctl, process.due, process.timed)
+                await self.client.hear_last_replies()
+        except Exception as error:
+            logger.warning("worker %s could not give everything up in order: %r", self.client.name, error)
+            return False
+        return True
 
     async def crash(self, why: str) -> None:
         """End as a killed process does: nothing is given up, and nothing more reaches the server.
@@ -265,9 +274,17 @@ class Node:
     # -- what comes and goes
 
     def _make_process_inbox(self, token: str, keys: LeasedKeys) -> Owned:
-        credit = self.services.settings.read_credit
-        services = self.services
-        return Partition(keys, token, services.link, self._receiver.accept, services.passivation.leave, credit=credit)
+        credit, services = self.services.settings.read_credit, self.services
+        accept, self._has_had_inbox = self._accept_with_care if self._has_had_inbox else self._receiver.accept, True
+        return Partition(keys, token, services.link, accept, services.passivation.leave, credit=credit)
+
+    def _accept_with_care(self, partition: Partition, *message: Any) -> Incoming:
+        """The inbox is ours again: of what a late bell brings the server is asked first whether others have ended it.
+
+        What an agent does in memory cannot be taken back when its commit is refused.
+        """
+        partition.careful = True
+        return self._receiver.accept(partition, *message)
 
     def _make_events(self, token: str, keys: LeasedKeys) -> Owned:
         ears, is_hosted = self.client.ears, self.client.membership.is_hosted

@@ -32,6 +32,7 @@ class Upkeep:
     def __init__(self, period: float = _PERIOD) -> None:
         self.chores: list[Chore] = []
         self._period = period
+        self._closed = False
         self._task: Task[None] | None = None
 
     def start(self) -> None:
@@ -40,12 +41,13 @@ class Upkeep:
 
     async def close(self) -> None:
         """Stop."""
+        self._closed = True  # a chore may swallow the cancel, as what waits for a future that is cancelled just then
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
-        while True:
+        while not self._closed:
             await asyncio.sleep(self._period)
             for chore in self.chores:
                 try:

@@ -63,9 +63,9 @@ class Bench:
         self._url, self._namespace = server.url, namespace
         self._made: list[RedisRuntime] = []
 
-    async def start(self, *classes: type[RoutedAgent], **options: Any) -> RedisRuntime:
+    async def start(self, *classes: type[RoutedAgent], lease: float = 0.5, **options: Any) -> RedisRuntime:
         """A runtime that hosts these classes; one that is neither `Back` nor a kind of `Waits` as the diary."""
-        runtime = RedisRuntime(self._url, namespace=self._namespace, partitions=1, lease=0.5, **options)
+        runtime = RedisRuntime(self._url, namespace=self._namespace, partitions=1, lease=lease, **options)
         for cls in classes:
             name = "back" if cls is Back else "far" if issubclass(cls, Waits) else "diary"
             await cls.register(runtime, name, cls)
@@ -309,11 +309,11 @@ class Held(Diary):
 
 async def test_a_nested_turn_that_is_cancelled_while_its_worker_stops_spoils_nothing_below(bench: Bench) -> None:
     Held.entered, Held.starts = asyncio.Event(), []
-    far = await bench.start(Back)
-    old = await bench.start(Held, stop_grace=20.0)
+    far = await bench.start(Back, lease=10.0)
+    old = await bench.start(Held, lease=10.0, stop_grace=20.0)
     call = bench.call("outer")
     await asyncio.wait_for(Held.entered.wait(), 8)
-    new = await bench.start(Held)
+    new = await bench.start(Held, lease=10.0)
     closing = asyncio.create_task(old.close())
     await eventually(lambda: bench.view.keys("}:hold"), 8)
     bench.wish("nested")
