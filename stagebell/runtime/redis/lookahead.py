@@ -3,9 +3,9 @@
 A partition holds `credit` messages in memory. When these all wait, what they wait for may lie behind them in the inbox:
     - A call from a turn. Somebody's turn is open until it is answered, perhaps that of the agent for which all that is
       in memory waits (A calls B, and B calls A). Such calls are always read: they are not many more than open turns.
-    - A message for an agent that could take it at once, while those in memory are all for agents whose turns are open,
-      or for a few slow ones. What these wait for may be what that message leads to (a reply that comes later). Some are
-      read, again and again.
+    - A message for an agent that could take it at once, while those in memory are all for agents that cannot (a turn of
+      theirs is open, here or at a former owner, or a head waits), or for a few slow ones. What these wait for may be
+      what that message leads to: a reply that comes later. Some are read, again and again.
 Both keep the order of the messages of each agent, except that a call may pass what is no call.
 """
 
@@ -51,6 +51,7 @@ class Looked(Protocol):
     last: EntryId
     generation: int
     credit: int
+    held: set[str]
 
     @property
     def holding(self) -> Container[str]:
@@ -125,19 +126,17 @@ class LookAhead:
     def relieve(self) -> None:
         """When nothing in memory could start, or a few agents hold all the credit, read some messages of others."""
         partition = self._partition
-        messages = list(partition.pending.values())
-        agents = {str(message.agent) for message in messages}
-        running = {str(message.agent) for message in messages if message.is_open}
-        stuck = all(agent in running or agent in partition.holding for agent in agents)
-        if not partition.full or not (stuck or len(agents) <= _FEW):
+        waiting = Counter(str(message.agent) for message in partition.pending.values())
+        blocked = {agent for agent in waiting if agent in partition.holding or agent in partition.held}
+        blocked |= {str(message.agent) for message in partition.pending.values() if message.is_open}
+        few = len(waiting) <= _FEW
+        if not partition.full or not (few or blocked == waiting.keys()):
             return
         if self._near != partition.last or self._far <= partition.last:
             self._near = self._far = partition.last
             self._passed = set()
-        few = len(agents) <= _FEW
-        held = Counter(str(message.agent) for message in messages)
-        self._passed |= {agent for agent, count in held.items() if not few or count >= partition.credit / _FEW}
-        room = 2 * partition.credit - sum(not message.is_open for message in messages)
+        self._passed |= {agent for agent, count in waiting.items() if not few or count >= partition.credit / _FEW}
+        room = 2 * partition.credit - sum(count for agent, count in waiting.items() if agent not in blocked)
         generation = partition.generation
         self._link.run(
             lambda scripts: scripts.read(partition.keys.inbox, after(self._far), _FAR),

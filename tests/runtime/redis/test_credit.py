@@ -93,34 +93,38 @@ async def test_agents_are_not_starved_by_one_that_is_slow(server: Server, namesp
         go_on.set()
 
 
-@pytest.mark.parametrize("waiting", [1, 12])
+@pytest.mark.parametrize(("waiting", "handed_over"), [(1, False), (12, False), (12, True)])
 async def test_what_brings_replies_that_come_later_is_read_though_all_the_credit_waits_for_them(
-    server: Server, namespace: str, waiting: int
+    server: Server, namespace: str, waiting: int, handed_over: bool
 ) -> None:
     """Wherever it lies in the inbox, and behind however many messages for those that wait."""
-    handles: dict[str, DeferredReply] = {}
+    handles: dict[str, str] = {}
 
     async def ask(me: Doing, message: Ask, ctx: MessageContext) -> Any:
         if message.text:
             return await me.call(AgentId("desk", message.text))
-        handles[me.id.key] = defer_reply()
+        handles[me.id.key] = str(defer_reply())
         return None
 
     async def answer(me: Doing, message: Note, ctx: MessageContext) -> None:
         if me.id.key in handles:
-            await handles[me.id.key].answer("at last")
+            await DeferredReply(handles[me.id.key]).answer("at last")
 
-    async with (
-        RedisRuntime(server.url, namespace=namespace, partitions=1, read_credit=waiting) as runtime,
-        Publisher(server.url, namespace=namespace) as publisher,
-    ):
+    def make() -> RedisRuntime:
+        return RedisRuntime(server.url, namespace=namespace, partitions=1, read_credit=waiting, stop_grace=30.0)
+
+    async with make() as runtime, Publisher(server.url, namespace=namespace) as publisher:
         await host(runtime, "desk", ask, answer)
         names = [str(n) for n in range(waiting)]
         calls = [asyncio.create_task(publisher.call(Ask(text=f"asked by {n}"), agent("desk", n))) for n in names]
         await eventually(lambda: len(handles) == waiting)
-        for n in range(1100):
-            await publisher.send(Note(), agent("desk", names[n % waiting]))
-        for key in handles:
-            await publisher.send(Note(), agent("desk", key))
-        async with asyncio.timeout(20):
-            assert await asyncio.gather(*calls) == ["at last"] * waiting
+        async with make() as other:
+            await host(other, "desk", ask, answer)
+            leaving = asyncio.create_task(runtime.stop() if handed_over else asyncio.sleep(0))
+            for n in range(1100):
+                await publisher.send(Note(), agent("desk", names[n % waiting]))
+            for key in handles:
+                await publisher.send(Note(), agent("desk", key))
+            async with asyncio.timeout(20):
+                assert await asyncio.gather(*calls) == ["at last"] * waiting
+                await leaving
