@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from stagebell.messages.conversation import Usage
+from stagebell.runtime.engine.checked import of_validation
 
 _BOUNDS: Final = ("max_steps", "timeout", "max_tokens", "max_cost")
 _LONGEST: Final = 10 * 366 * 86_400.0  # seconds
@@ -26,9 +27,12 @@ class Limits(BaseModel):
         repeated_calls: so many rounds of the same calls with the same results end the run.
         max_bytes: of the conversation as JSON, where each turn stores it; with more, no further step is begun. By
             default two thirds of what a state may have there (`max_state_bytes`); a step may come to the rest.
+
+    Raises:
+        InvalidSetting: there is no such bound, or it does not take this value.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, ser_json_inf_nan="constants")
 
     max_steps: int | None = Field(default=20, ge=1)
     timeout: float | None = Field(default=None, gt=0, le=_LONGEST, allow_inf_nan=False)
@@ -39,6 +43,14 @@ class Limits(BaseModel):
     model_retries: int = Field(default=2, ge=0)
     repeated_calls: int | None = Field(default=3, ge=2)
     max_bytes: int | None = Field(default=None, ge=1)
+
+    if not TYPE_CHECKING:  # which else would not know the bounds by their names
+
+        def __init__(self, **given: Any) -> None:
+            try:
+                super().__init__(**given)
+            except ValidationError as error:
+                raise of_validation("Limits", error, type(self).model_fields) from None
 
     def check(self) -> Self:
         """These limits. Raises ValueError when nothing in them bounds a run."""

@@ -29,9 +29,11 @@ from stagebell.agents.run_agent import RunAgent
 from stagebell.agents.state import Run
 from stagebell.agents.stores.port import RunStore
 from stagebell.agents.streaming import Stream
+from stagebell.errors import WrongType
 from stagebell.messages.conversation import Decided
 from stagebell.messages.reasons import explain, shorten
 from stagebell.messages.tool_calls import AnyDecision, Ask, ErrorCode, HandOff, UseTools
+from stagebell.runtime.engine.checked import named_settings
 from stagebell.runtime.engine.deadlines import now_ms
 from stagebell.tools.executor import Executor
 from stagebell.tools.guardrails import Guardrail, Refuse, Rewrite, Subject, judge
@@ -75,8 +77,11 @@ class ModelAgent(RunAgent, Generic[Deps, Output]):
         ValueError: nothing bounds a run; a time is not above 0; or business facts are updated without a model of them,
             or by one that is no JSON.
         ToolRefused: a tool cannot be used, or two have one name.
+        InvalidSetting: there is no such setting.
+        WrongType: the client is none.
     """
 
+    @named_settings("ModelAgent")
     def __init__(
         self,
         client: ChatCompletionClient,
@@ -103,6 +108,11 @@ class ModelAgent(RunAgent, Generic[Deps, Output]):
         request_timeout: float | None = 120.0,
         description: str = "An agent that decides by a model.",
     ) -> None:
+        if not hasattr(client, "create"):
+            raise WrongType(
+                f"the client of a ModelAgent must be a ChatCompletionClient, not {client!r:.80}: make one, "
+                "such as OpenAIChatCompletionClient(model=…), or for tests a stagebell.testing.ScriptedModel"
+            )
         approval_timeout = _checked("approval_timeout", approval_timeout)
         super().__init__(description, limits or Limits(), store)
         executor = _executor(tools, guardrails, on_tool_event)

@@ -46,7 +46,7 @@ from stagebell.agents.messages import (
 from stagebell.agents.phases import Phase, phases_of
 from stagebell.agents.state import Hold, LoopState, dump_state, read_state
 from stagebell.agents.tokens import Pieces, reader_of
-from stagebell.errors import RunFailed, StagebellError
+from stagebell.errors import CantHandle, RunFailed, StagebellError, WrongType
 from stagebell.messages.conversation import AnyEntry, Noted, RunResult, RunStatus
 from stagebell.runtime.engine.ports import SavedStates
 
@@ -199,10 +199,20 @@ class Runs:
             return None  # its agent knows, or says why not
 
     async def ask(self, message: Any, agent: AgentId) -> Any:
-        """Call an agent."""
-        if isinstance(self._runtime, Caller):
-            return await self._runtime.call(message, agent)
-        return await self._runtime.send_message(message, agent)
+        """Call an agent.
+
+        Raises:
+            WrongType: its class makes no runs.
+        """
+        try:
+            if isinstance(self._runtime, Caller):
+                return await self._runtime.call(message, agent)
+            return await self._runtime.send_message(message, agent)
+        except CantHandle:
+            raise WrongType(
+                f"the agents of type {agent.type!r} make no runs, so there is none to start or to ask for: `Runs` is "
+                "for ModelAgent and what derives from its loop. To others send the messages that they handle"
+            ) from None
 
 
 class RunHandle(Generic[Output]):

@@ -1,6 +1,8 @@
 """Every error a user can meet, in one tree.
 
     StagebellError
+    ├── InvalidSetting        (also ValueError, TypeError)    no such setting, or it does not take this value
+    ├── WrongType             (also TypeError)                an object of another type is due here
     ├── Undeliverable         (also UndeliverableException)   nobody hosts the agent's type
     ├── CantHandle            (also CantHandleException)      the agent has no handler for the message
     ├── DeadLettered          the message was set aside and will not be answered
@@ -63,6 +65,7 @@ from autogen_core import AgentId
 from autogen_core.exceptions import CantHandleException, UndeliverableException
 
 from stagebell.errors.base import StagebellError
+from stagebell.errors.given import InvalidSetting, WrongType
 from stagebell.errors.messages import (
     MalformedMessage,
     MalformedState,
@@ -109,6 +112,7 @@ __all__ = [
     "FatalToolError",
     "HopLimitExceeded",
     "InvalidArguments",
+    "InvalidSetting",
     "MalformedMessage",
     "MalformedState",
     "MessageError",
@@ -144,6 +148,7 @@ __all__ = [
     "UnknownRun",
     "UnknownVersion",
     "UnregisteredType",
+    "WrongType",
 ]
 
 

@@ -6,11 +6,11 @@ import math
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from stagebell import LocalRuntime
 from stagebell.agents.limits import Limits
 from stagebell.agents.model_agent import ModelAgent
+from stagebell.errors import InvalidSetting
 from stagebell.messages.conversation import TerminationReason
 from tests.support.loops import host_model, run, says
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.runtime
     "bound", [{"timeout": math.inf}, {"timeout": 1e300}, {"timeout": math.nan}, {"max_cost": math.nan}]
 )
 def test_a_limit_that_no_clock_knows_is_refused(bound: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError, match=next(iter(bound))):
+    with pytest.raises(InvalidSetting, match=next(iter(bound))):
         Limits(**bound)
 
 

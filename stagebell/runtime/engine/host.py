@@ -31,8 +31,10 @@ from stagebell.errors import (
 from stagebell.messages.registry import TypeRegistry
 from stagebell.messages.set_aside import SetAside
 from stagebell.runtime.engine.activation import Activation
+from stagebell.runtime.engine.addressed import require_agent, require_factory
 from stagebell.runtime.engine.calls import find_cycle
 from stagebell.runtime.engine.catalog import Catalog, HostedType
+from stagebell.runtime.engine.checked import HOST_SETTINGS, check_settings
 from stagebell.runtime.engine.clock import Clock, SystemClock
 from stagebell.runtime.engine.deadlines import Deadlines, deadline_of, given_deadline
 from stagebell.runtime.engine.deferred import RepliesInMemory
@@ -82,6 +84,8 @@ class Host:
         warn_after: float,
         clock: Clock | None,
     ) -> None:
+        given = {"cancel_grace": cancel_grace, "max_call_depth": max_call_depth, "warn_after": warn_after}
+        check_settings({**given, "clock": clock, "intervention_handlers": intervention_handlers}, HOST_SETTINGS)
         self._clock: Clock = clock or SystemClock()
         self._registry = TypeRegistry()
         self._events = Events(self._describe, tracer_provider)
@@ -117,8 +121,10 @@ class Host:
 
         Raises:
             AlreadyRegistered: this runtime has the type.
+            WrongType: the factory is none.
         """
         agent_type = AgentType(type) if isinstance(type, str) else type
+        require_factory(agent_factory, agent_type.type)
         hosted = self._catalog.add_factory(agent_type.type, agent_factory, expected_class)
         await self._hosted(hosted)
         return agent_type
@@ -129,6 +135,7 @@ class Host:
         Raises:
             AlreadyRegistered: the agent exists, or its type has a factory or agents of another class.
         """
+        require_agent(agent_id, "the id of the agent")
         is_new = agent_id.type not in self._catalog.types
         hosted = await self._catalog.add_instance(agent_instance, agent_id)
         if is_new:
@@ -171,6 +178,7 @@ class Host:
         return agent
 
     async def _agent(self, id: AgentId) -> Agent:
+        require_agent(id, "the id of the agent")
         return await self._catalog.agent_of(self._catalog.hosted(id.type).activation(id))
 
     # -- messages that stay in memory

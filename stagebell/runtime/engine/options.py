@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar, cast, get_args
 
 from autogen_core import BaseAgent, ClosureAgent
 
+from stagebell.runtime.engine.checked import FLAG, Kind, check_settings, named_settings, one_of
 from stagebell.runtime.engine.retry import Retry
 
 Concurrency = Literal["serial", "interleaved"]
@@ -45,6 +46,7 @@ class AgentOptions:
     stateless: bool = False
 
 
+@named_settings("agent_options")
 def agent_options(
     *,
     concurrency: Concurrency = "serial",
@@ -75,8 +77,11 @@ def agent_options(
             when idle and move to other workers, although they have no `save_state`.
 
     Raises:
-        ValueError: an option has a value that it cannot have.
+        InvalidSetting: there is no such option, or it does not take this value.
+        ValueError: two options contradict each other, or the state has no name or version that it can have.
     """
+    checked = {"concurrency": concurrency, "reentrancy": reentrancy, "process_bound": process_bound}
+    check_settings({**checked, "retry": retry, "interrupted_by": interrupted_by, "stateless": stateless}, _KINDS)
     if state_type is not None and (not isinstance(cast(object, state_type), str) or not state_type.strip()):
         raise ValueError(f"state_type must be a name, got {state_type!r}")
     given = concurrency, reentrancy, process_bound, state_version, state_type or "", retry
@@ -90,6 +95,23 @@ def agent_options(
     return decorate
 
 
+def _are_classes(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        given = cast("Mapping[object, object]", value)
+        return all(_are_classes(each) for each in (tuple(given), *given.values()))
+    return isinstance(value, tuple) and all(isinstance(each, type) for each in cast("tuple[object, ...]", value))
+
+
+_KINDS = {
+    "concurrency": one_of(*get_args(Concurrency)),
+    "reentrancy": one_of(*get_args(Reentrancy)),
+    "process_bound": FLAG,
+    "retry": Kind("a Retry, or None", lambda value: value is None or isinstance(value, Retry)),
+    "interrupted_by": Kind("a tuple of message classes, or a mapping of a class to such a tuple", _are_classes),
+    "stateless": FLAG,
+}
+
+
 def _interrupts(given: tuple[type, ...] | Mapping[type, tuple[type, ...]]) -> Interrupts:
     if not isinstance(given, Mapping):
         return dict.fromkeys(given)
@@ -98,10 +120,6 @@ def _interrupts(given: tuple[type, ...] | Mapping[type, tuple[type, ...]]) -> In
 
 
 def _check(options: AgentOptions) -> None:
-    if options.concurrency not in get_args(Concurrency):
-        raise ValueError(f"concurrency must be one of {get_args(Concurrency)}, got {options.concurrency!r}")
-    if options.reentrancy not in get_args(Reentrancy):
-        raise ValueError(f"reentrancy must be one of {get_args(Reentrancy)}, got {options.reentrancy!r}")
     check_version(options.state_version, "state_version")
     if options.interrupted_by and (options.process_bound or options.concurrency != "serial"):
         raise ValueError("interrupted_by is for agents with one turn at a time: serial ones, not bound to a process")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from asyncio import CancelledError
 from dataclasses import dataclass
 from typing import Any, cast
@@ -19,6 +18,7 @@ from stagebell.errors import (
     SubscriptionError,
     UnknownAgentType,
 )
+from stagebell.runtime.engine.checked import GRACE, Kind, check_fields, count, number, with_named_settings
 
 _ALWAYS_FINAL: tuple[type[BaseException], ...] = (
     CancelledError,  # somebody wanted the turn to end
@@ -33,6 +33,23 @@ _ALWAYS_FINAL: tuple[type[BaseException], ...] = (
 )
 
 
+def _are_exceptions(value: Any) -> bool:
+    return isinstance(value, tuple) and all(
+        isinstance(each, type) and issubclass(each, BaseException) for each in cast("tuple[object, ...]", value)
+    )
+
+
+_KINDS = {
+    "attempts": count("attempts"),
+    "first_delay": GRACE,
+    "factor": number("a number", 1),
+    "longest_delay": GRACE,
+    "jitter": number("a share", 0, 1),
+    "final": Kind("a tuple of exception classes", _are_exceptions),
+}
+
+
+@with_named_settings
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
     """How often, and when, a published message is handled again after its handler raised.
@@ -47,7 +64,7 @@ class Retry:
         final: exceptions after which there is no further attempt.
 
     Raises:
-        ValueError: a value makes no sense.
+        InvalidSetting: there is no such setting, or it does not take this value.
     """
 
     attempts: int = 3
@@ -58,20 +75,7 @@ class Retry:
     final: tuple[type[BaseException], ...] = ()
 
     def __post_init__(self) -> None:
-        if self.attempts < 1:
-            raise ValueError(f"attempts must be at least 1, got {self.attempts!r}")
-        for name in ("first_delay", "longest_delay"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be a number of seconds, not negative, got {getattr(self, name)!r}")
-        if not 1 <= self.factor < math.inf:
-            raise ValueError(f"factor must be a number from 1 on, got {self.factor!r}")
-        if not 0 <= self.jitter <= 1:
-            raise ValueError(f"jitter must be from 0 to 1, got {self.jitter!r}")
-        classes = cast(Any, self.final)
-        if not isinstance(classes, tuple) or not all(
-            _is_exception(each) for each in cast("tuple[object, ...]", classes)
-        ):
-            raise ValueError(f"final must be a tuple of exception classes, got {classes!r}")
+        check_fields(self, _KINDS)
 
     def delay_before(self, attempt: int, chance: float) -> float:
         """Seconds to wait before an attempt.
@@ -95,7 +99,3 @@ class Retry:
         if isinstance(error, StateMismatch):  # of a callee; a newer program can read its state
             return isinstance(error, self.final)
         return isinstance(error, (*_ALWAYS_FINAL, *self.final))
-
-
-def _is_exception(each: object) -> bool:
-    return isinstance(each, type) and issubclass(each, BaseException)

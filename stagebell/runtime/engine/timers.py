@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from autogen_core import AgentId, TopicId
 
+from stagebell.runtime.engine.addressed import require_address
 from stagebell.runtime.engine.clock import Alarm, Clock
 
 if TYPE_CHECKING:
@@ -94,7 +95,8 @@ class TimerId(NamedTuple):
 
     @classmethod
     def make(cls, to: AgentId | TopicId, name: str | None) -> Self:
-        """A new one; the same for the same recipient and name."""
+        """A new one; the same for the same recipient and name. Raises WrongType when `to` is no address."""
+        require_address(to)
         if name is None:
             return cls(uuid4().hex[:24], to)
         return cls(blake2b(f"{name}\0{_kind(to)}\0{to}".encode(), digest_size=12).hexdigest(), to)

@@ -28,6 +28,8 @@ from autogen_core import (
 from opentelemetry.trace import TracerProvider
 
 from stagebell.errors import RuntimeNotRunning
+from stagebell.runtime.engine.addressed import require_agent, require_topic
+from stagebell.runtime.engine.checked import FLAG, GRACE, check_settings, named_settings
 from stagebell.runtime.engine.clock import Clock
 from stagebell.runtime.engine.deadlines import current_deadline
 from stagebell.runtime.engine.snapshots import load_into, parse_snapshot, save_live, state_of
@@ -36,7 +38,7 @@ from stagebell.runtime.local.timers import LocalTimers
 
 logger = logging.getLogger("stagebell")
 
-_REMIND = 5.0  # seconds
+_REMIND = 1.0  # seconds
 _CRASHED = "the runtime has crashed, as a test wanted: make a new one"
 
 
@@ -60,8 +62,12 @@ class LocalRuntime(LocalTimers):
         max_call_depth: how long a chain of calls may grow before it ends in `CallDepthExceeded`.
         warn_after: seconds after which a turn that waits, with no call open, is reported with its stack.
         clock: the time of day; without one, that of this machine.
+
+    Raises:
+        InvalidSetting: there is no such setting, or it does not take this value.
     """
 
+    @named_settings("LocalRuntime")
     def __init__(
         self,
         *,
@@ -81,6 +87,10 @@ class LocalRuntime(LocalTimers):
             max_call_depth=max_call_depth,
             warn_after=warn_after,
             clock=clock,
+        )
+        check_settings(
+            {"stop_grace": stop_grace, "ignore_unhandled_exceptions": ignore_unhandled_exceptions},
+            {"stop_grace": GRACE, "ignore_unhandled_exceptions": FLAG},
         )
         self._phase = _Phase.NEW
         self._ignore_unhandled_exceptions = ignore_unhandled_exceptions
@@ -112,6 +122,7 @@ class LocalRuntime(LocalTimers):
         """Call an agent and wait for its reply.
 
         Raises:
+            WrongType: the recipient is no AgentId.
             Undeliverable: the agent's type is not registered.
             CantHandle: the agent has no handler for the message.
             CallCycleError: agents would wait for each other for ever.
@@ -121,6 +132,8 @@ class LocalRuntime(LocalTimers):
             asyncio.CancelledError: the token was cancelled.
             Exception: whatever the handler raised.
         """
+        if type(recipient) is not AgentId:
+            require_agent(recipient)
         if self._phase is not _Phase.RUNNING:
             if self._phase is not _Phase.NEW:
                 raise self._not_running(f"a call to {recipient}")
@@ -151,6 +164,8 @@ class LocalRuntime(LocalTimers):
             RuntimeNotRunning: the runtime was stopped.
             Exception: whatever an intervention raised.
         """
+        if type(topic_id) is not TopicId:
+            require_topic(topic_id)
         if self._phase is _Phase.STOPPED or not self._dispatcher.accepting:
             raise self._not_running(f"a publish to {topic_id}")
         if self._watched:
@@ -333,7 +348,8 @@ class LocalRuntime(LocalTimers):
 
         def remind() -> None:
             if self._phase is _Phase.NEW:
-                logger.warning("a call to %s has waited %.0f s for the runtime to be started", recipient, _REMIND)
+                text = "a call to %s waits for the start of the runtime: call `runtime.start()`, or use `async with`"
+                logger.warning(text, recipient)
 
         if not self._reminded:
             self._reminded = True

@@ -9,6 +9,7 @@ from typing import Any
 from autogen_core import AgentId, TopicId
 
 from stagebell.errors import OutsideTurn, RuntimeNotRunning, Undeliverable
+from stagebell.runtime.engine.addressed import require_agent
 from stagebell.runtime.engine.host import Host
 from stagebell.runtime.engine.subscriptions import Subscriptions
 from stagebell.runtime.engine.timers import NOW, MemoryTimers, Plan, Scheduled, Timer, TimerId, as_time
@@ -86,6 +87,8 @@ class LocalTimers(Host):
             Undeliverable: the agent's type is not registered.
             MessageDroppedException: an intervention dropped the message.
         """
+        if type(to) is not AgentId:
+            require_agent(to)
         sender = self._sender_to(to)
         if expects is not None and sender is None:
             raise OutsideTurn("tell")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, cast
 from urllib.parse import quote
 
+from stagebell.runtime.engine.checked import HOST_SETTINGS, check_fields, with_named_settings
 from stagebell.runtime.redis.address import Address
 from stagebell.runtime.redis.keys import check_name
 from stagebell.runtime.redis.settings import RedisOptions, RedisSettings
@@ -16,6 +17,7 @@ from stagebell.runtime.redis.settings import RedisOptions, RedisSettings
 _HEAD = "STAGEBELL_"
 
 
+@with_named_settings
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What a process needs to know to take part in a namespace; times in seconds.
@@ -47,7 +49,7 @@ class Settings:
         partitions: shares of the keys of an agent type that is new in the namespace.
 
     Raises:
-        ValueError: a value makes no sense; the text never repeats a password.
+        ValueError: a value makes no sense, or there is no such setting; the text never repeats a password.
     """
 
     redis: str | None = field(default=None, repr=False)
@@ -77,10 +79,7 @@ class Settings:
         if self.redis is not None:
             Address.parse(self.redis)
         RedisSettings(**self.options)
-        if self.max_call_depth < 1:
-            raise ValueError("max_call_depth must be at least 1")
-        if self.cancel_grace < 0 or self.warn_after <= 0:
-            raise ValueError("cancel_grace must not be negative, and warn_after must be more than 0 seconds")
+        check_fields(self, {name: kind for name, kind in HOST_SETTINGS.items() if hasattr(self, name)})
 
     @property
     def options(self) -> RedisOptions:

@@ -38,7 +38,7 @@ class Address:
         """
         try:
             parts = _parse_url(url)
-        except ValueError:
+        except (ValueError, AttributeError):  # the latter of what is no text
             raise ValueError(
                 "the server's URL must look like redis://[user:password@]host:port/db, rediss://… or "
                 "unix:///path/to/socket, with special characters of the password percent-encoded"

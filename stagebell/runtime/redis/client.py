@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from uuid import uuid4
 
+from stagebell.errors import InvalidSetting
 from stagebell.messages.registry import TypeRegistry
 from stagebell.runtime.engine.clock import Clock, SystemClock
 from stagebell.runtime.redis.callers import SignOfLife
@@ -85,6 +86,17 @@ class Client:
         await self.upkeep.close()
         await self.ears.close()
         await self.link.close()
+
+
+def as_folder(folder: object) -> Path | None:
+    """The project folder of the embedded server as a path.
+
+    Raises:
+        InvalidSetting: it is none.
+    """
+    if folder is None or isinstance(folder, str | Path):
+        return None if folder is None else Path(folder)
+    raise InvalidSetting(f"folder must be a path or None, not {folder!r:.100}", "folder")
 
 
 async def find_server(url: str | None, folder: Path | None) -> tuple[str, EmbeddedServer | None]:

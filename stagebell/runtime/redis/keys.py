@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import cast
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _TYPE = re.compile(r"[\w.-]+")
@@ -27,7 +28,7 @@ def check_name(name: str, what: str = "namespace") -> str:
     Raises:
         ValueError: it holds other characters than letters, digits, `_`, `.`, `-`, or is empty or too long.
     """
-    if not _NAME.fullmatch(name):
+    if not isinstance(cast(object, name), str) or not _NAME.fullmatch(name):
         raise ValueError(f"the {what} {name!r} must be 1 to 64 letters, digits, dots, dashes or underscores")
     return name
 

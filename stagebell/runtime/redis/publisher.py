@@ -13,11 +13,13 @@ from autogen_core import AgentId, TopicId
 
 from stagebell.errors import RuntimeNotRunning
 from stagebell.messages.registry import TypeRegistry
+from stagebell.runtime.engine.addressed import require_agent, require_topic
+from stagebell.runtime.engine.checked import named_settings
 from stagebell.runtime.engine.clock import SystemClock
 from stagebell.runtime.engine.deadlines import current_deadline, deadline
 from stagebell.runtime.engine.timers import NOW, Plan, Timer, TimerId, as_time
 from stagebell.runtime.redis.address import Address
-from stagebell.runtime.redis.client import Client, find_server
+from stagebell.runtime.redis.client import Client, as_folder, find_server
 from stagebell.runtime.redis.embedded import EmbeddedServer
 from stagebell.runtime.redis.keys import check_name
 from stagebell.runtime.redis.settings import PublisherOptions, RedisSettings
@@ -34,8 +36,12 @@ class Publisher:
         folder: the project folder of the embedded server (default: `.stagebell` in the current directory).
         options: `max_message_bytes`, `undeliverable_after`, `server_patience`, `inbox_limit`, `when_full`; see
             `RedisSettings`.
+
+    Raises:
+        InvalidSetting: there is no such setting, or it does not take this value.
     """
 
+    @named_settings("Publisher", PublisherOptions.__annotations__)
     def __init__(
         self,
         url: str | None = None,
@@ -48,7 +54,7 @@ class Publisher:
             Address.parse(url)
         self._url = url
         self._namespace = check_name(namespace)
-        self._folder = folder
+        self._folder = as_folder(folder)
         self._settings = RedisSettings(**options)
         self._registry = TypeRegistry()
         self._seen: set[type[Any]] = set()
@@ -120,6 +126,7 @@ class Publisher:
             ServerUnavailable: the server was away for too long, nothing was sent.
             OutcomeUnknown: the server was away for too long, and it may have got the message.
         """
+        require_topic(topic_id)
         client = self._running()
         await client.transport.publish(
             self._encode(client, message), topic_id, message_id=message_id, deadline=current_deadline()
@@ -127,6 +134,7 @@ class Publisher:
 
     async def send(self, message: Any, recipient: AgentId, *, message_id: str | None = None) -> None:
         """Send to one agent and wait for no reply. It is stored when this returns. Raises as `publish` does."""
+        require_agent(recipient)
         client = self._running()
         await client.transport.send(
             self._encode(client, message), recipient, message_id=message_id, deadline=current_deadline()
@@ -157,6 +165,7 @@ class Publisher:
             UnregisteredType: the type of the reply is not known here: `register` it.
             Exception: whatever the handler raised, or as for `publish`.
         """
+        require_agent(recipient)
         client = self._running()
         with nullcontext() if timeout is None else deadline(timeout):
             return await client.transport.call(

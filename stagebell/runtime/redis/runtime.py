@@ -21,9 +21,10 @@ from autogen_core import (
 from opentelemetry.trace import TracerProvider
 
 from stagebell.errors import RuntimeNotRunning
+from stagebell.runtime.engine.checked import named_settings
 from stagebell.runtime.engine.clock import Clock
 from stagebell.runtime.redis.address import Address
-from stagebell.runtime.redis.client import find_server
+from stagebell.runtime.redis.client import as_folder, find_server
 from stagebell.runtime.redis.control import register_requests
 from stagebell.runtime.redis.embedded import EmbeddedServer
 from stagebell.runtime.redis.hosting import Phase
@@ -51,10 +52,14 @@ class RedisRuntime(Scheduling):
         warn_after: seconds after which a turn that waits, with no call open, is reported with its stack.
         clock: the time of day; without one, that of this machine.
         options: settings of the namespace and of this worker, see `RedisSettings`.
+
+    Raises:
+        InvalidSetting: there is no such setting, or it does not take this value.
     """
 
     _keeper: ClassVar[type[LeaseKeeper]] = LeaseThread
 
+    @named_settings("RedisRuntime", RedisOptions.__annotations__)
     def __init__(
         self,
         url: str | None = None,
@@ -81,7 +86,7 @@ class RedisRuntime(Scheduling):
             Address.parse(url)  # a mistake in it shows here, not at the start
         self._url = url
         self._namespace = check_name(namespace)
-        self._folder = folder
+        self._folder = as_folder(folder)
         self._settings = RedisSettings(**options)
         register_requests(self._registry)
         self._dispatcher.limit.most = self._settings.max_running_turns

@@ -10,6 +10,7 @@ from autogen_core import AgentId, TopicId
 from stagebell.errors import OutsideTurn
 from stagebell.messages.ids import new_message_id
 from stagebell.messages.set_aside import SetAside
+from stagebell.runtime.engine.addressed import require_agent
 from stagebell.runtime.engine.immediate import is_immediate
 from stagebell.runtime.engine.timers import NOW, Plan, Timer, TimerId, as_time
 from stagebell.runtime.engine.watched import context_of
@@ -97,6 +98,8 @@ class Scheduling(Sending):
             MessageDroppedException: an intervention dropped the message.
             RuntimeNotRunning: the runtime is not running.
         """
+        if type(to) is not AgentId:
+            require_agent(to)
         node = self._running("a message to an agent")
         caller = self._caller()
         sender = None if caller is None else caller.activation.id

@@ -8,6 +8,7 @@ from typing import Any
 from autogen_core import AgentId, CancellationToken, DropMessage, TopicId
 
 from stagebell.messages.ids import new_message_id, turn_id
+from stagebell.runtime.engine.addressed import require_agent, require_topic
 from stagebell.runtime.engine.deadlines import current_deadline
 from stagebell.runtime.engine.immediate import is_immediate
 from stagebell.runtime.engine.turn import Turn, current_turn
@@ -32,6 +33,7 @@ class Sending(States):
         """Call an agent, wherever it lives, and wait for its reply.
 
         Raises:
+            WrongType: the recipient is no AgentId.
             Undeliverable: nobody has hosted the agent's type for `undeliverable_after`.
             CantHandle: the agent has no handler for the message.
             UnregisteredType, MessageTooLarge: the message, or its reply, cannot travel.
@@ -41,6 +43,8 @@ class Sending(States):
             asyncio.CancelledError: the token, or the turn that calls, was cancelled.
             Exception: whatever the handler raised, with the traceback of its worker as `remote_traceback`.
         """
+        if type(recipient) is not AgentId:
+            require_agent(recipient)
         node = self._running(f"a call to {recipient}")
         if not self._watched:
             return await self._send(node, message, recipient, sender, cancellation_token, message_id)
@@ -102,6 +106,8 @@ class Sending(States):
             RuntimeNotRunning: the runtime is not running.
             Exception: whatever an intervention raised.
         """
+        if type(topic_id) is not TopicId:
+            require_topic(topic_id)
         node = self._running(f"a publish to {topic_id}")
         if self._watched:
             context = context_of(sender, topic_id, cancellation_token, message_id)

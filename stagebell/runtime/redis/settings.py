@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypedDict
 
+from stagebell.runtime.engine.checked import FLAG, GRACE, check_fields, count, one_of, seconds, with_named_settings
+
 
 class RedisOptions(TypedDict, total=False):
     """The keyword arguments of `RedisRuntime` that are settings; `RedisSettings` says what they mean."""
@@ -36,6 +38,26 @@ class PublisherOptions(TypedDict, total=False):
     when_full: Literal["wait", "raise"]
 
 
+_KINDS = {
+    "lease": seconds(least=0.01),
+    "max_stall": seconds(endless=True),
+    "partitions": count("partitions"),
+    "max_message_bytes": count("bytes"),
+    "max_state_bytes": count("bytes"),
+    "undeliverable_after": seconds(),
+    "stop_grace": GRACE,
+    "server_patience": seconds(),
+    "read_credit": count("messages"),
+    "max_agents_in_memory": count("agents"),
+    "passivate_after": seconds(endless=True),
+    "max_running_turns": count("turns"),
+    "inbox_limit": count("messages"),
+    "when_full": one_of("wait", "raise"),
+    "cancel_when_caller_gone": FLAG,
+}
+
+
+@with_named_settings
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedisSettings:
     """Times in seconds, sizes in bytes.
@@ -60,6 +82,9 @@ class RedisSettings:
         when_full: whether a send from outside waits for room, `server_patience` at most, or raises `Busy` at once.
         cancel_when_caller_gone: whether calls from outside of turns are cancelled when the process that made them has
             given no sign of life for ten seconds.
+
+    Raises:
+        InvalidSetting: there is no such setting, or it does not take this value.
     """
 
     lease: float = 3.0
@@ -79,24 +104,7 @@ class RedisSettings:
     cancel_when_caller_gone: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("lease", "max_stall", "undeliverable_after", "server_patience", "passivate_after"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} must be more than 0 seconds")
-        for name in (
-            "partitions",
-            "max_message_bytes",
-            "max_state_bytes",
-            "read_credit",
-            "max_agents_in_memory",
-            "inbox_limit",
-            "max_running_turns",
-        ):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1")
-        if self.when_full not in ("wait", "raise"):
-            raise ValueError('when_full must be "wait" or "raise"')
-        if self.stop_grace < 0:
-            raise ValueError("stop_grace must not be negative")
+        check_fields(self, _KINDS)
 
     @property
     def lease_ms(self) -> int:

@@ -132,7 +132,7 @@ def test_a_wrong_password(shell: Shell) -> None:
         (["worker", "shop.py:setup"], "MODULE:SETUP"),
         (["worker", "shop:setup", "--redis", "redis://:op3n-sesame/x@nowhere:1"], "URL must look like"),
         (["worker", "shop:setup", "--namespace", "a b"], "namespace 'a b'"),
-        (["worker", "shop:setup", "--lease", "0"], "lease must be more than 0"),
+        (["worker", "shop:setup", "--lease", "0"], "lease must be a number of seconds"),
         (["worker", "shop:setup", "--when-full", "drop"], 'when_full must be "wait" or "raise"'),
         (["worker", "shop:setup", "--inbox-limit", "1.5"], "see: stagebell worker --help"),
         (["worker", "shop:setup", "--processes", "0"], "see: stagebell worker --help"),
