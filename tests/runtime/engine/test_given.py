@@ -1,4 +1,4 @@
-"""What cannot be meant is refused where it is given: settings, and what stands in the place of an address or factory."""
+"""What cannot be meant is refused where it is given: settings, addresses and factories."""
 
 from __future__ import annotations
 
