@@ -76,6 +76,13 @@ def test_each_module_that_documents_name_has_a_tag() -> None:
         importlib.import_module(module)
 
 
+def test_what_the_package_exports_is_imported_from_the_package() -> None:
+    found = [(module, names) for text in documents() for module, names in _IMPORT.findall(text)]
+    exported = set(stagebell.__all__)
+    longer = [(module, names) for module, names in found if module not in ("stagebell", "stagebell.testing")]
+    assert [each for each in longer if exported & set(re.findall(r"\w+", each[1]))] == []
+
+
 def test_each_command_has_a_tag() -> None:
     commands = typer.main.get_command(app).commands
     assert tagged("command").keys() == {f"stagebell {name}" for name in commands}

@@ -9,18 +9,20 @@ import asyncio
 import os
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
 
 from autogen_core import TopicId
 
 from stagebell.errors import MessageError, ServerError, ServerRefused
+from stagebell.runtime.engine.subscriptions import Subscriptions
 from stagebell.runtime.ops.console import USAGE, CommandFailed, failure_text, give, one_line, say
 from stagebell.runtime.ops.lines import Cutter, EventMaker, Line, reason_of
 from stagebell.runtime.ops.progress import Progress, make_progress
 from stagebell.runtime.ops.settings import Settings
 from stagebell.runtime.redis.client import find_server
 from stagebell.runtime.redis.connection import Connection
+from stagebell.runtime.redis.directory import parse_subscription
 from stagebell.runtime.redis.keys import EventsKeys, NamespaceKeys
 
 _CHUNK = 256 * 1024
@@ -64,7 +66,7 @@ async def _publish(settings: Settings, publishing: _Publishing, data: str | None
     try:
         connection = await Connection.open(url, name="stagebell-publish")
         try:
-            await _warn_of_unknown_type(connection, settings.namespace, publishing.make.type)
+            await _warn_of_names(connection, settings.namespace, publishing.make)
             if data is not None:
                 return await publishing.one(connection, data)
             with make_progress(sys.stdin.fileno()) as progress:
@@ -76,13 +78,26 @@ async def _publish(settings: Settings, publishing: _Publishing, data: str | None
             server.release()
 
 
-async def _warn_of_unknown_type(connection: Connection, namespace: str, type: str) -> None:
-    """A wrong name ends among the dead letters, where nobody may look."""
+async def _warn_of_names(connection: Connection, namespace: str, make: EventMaker) -> None:
+    """A wrong type ends among the dead letters, a wrong topic nowhere: in neither place somebody may look."""
     with suppress(ServerRefused):  # who may only publish need not be able to read
-        names: list[bytes] = await connection.execute("HKEYS", NamespaceKeys(namespace).reg)
-        known = sorted(name[2:].decode() for name in names if name.startswith(b"m:"))
-        if known and type not in known:
-            say(f"no worker has announced the type {type!r} so far; known are {', '.join(known[:20])}")
+        flat: list[bytes] = await connection.execute("HGETALL", NamespaceKeys(namespace).reg)
+        fields = {name.decode("utf-8", "replace"): value for name, value in zip(flat[::2], flat[1::2], strict=True)}
+        known = sorted(name[2:] for name in fields if name.startswith("m:"))
+        if known and make.type not in known:
+            say(f"no worker has announced the type {make.type!r} so far; known are {', '.join(known[:20])}")
+        if known and not _is_heard(fields, make.topic):
+            text = f"nobody subscribes to topic {make.topic!r} so far: a worker that finds it so lets the message go"
+            say(f"{text}. Let agents subscribe (`add_subscription`, `type_subscription`), or look at its spelling")
+
+
+def _is_heard(fields: Mapping[str, bytes], topic: str) -> bool:
+    subscriptions = Subscriptions()
+    for name, value in fields.items():
+        with suppress(ValueError, RecursionError):
+            if name.startswith("s:"):
+                subscriptions.add(parse_subscription(value.decode()))
+    return bool(subscriptions.recipients(TopicId.from_str(topic)))
 
 
 class _Publishing:
@@ -125,6 +140,8 @@ class _Publishing:
             progress.advance(len(chunk), self._published, self._bad)
         await self._send(connection, cutter.end(), progress)
         progress.close()
+        if not (self._published or self._bad):
+            raise CommandFailed("nothing is published, since standard input is empty: give JSON lines, or the message")
         if self._bad > _NAMED:
             say(f"and {self._bad - _NAMED:,} more bad lines")
         give(self.summary())

@@ -70,7 +70,7 @@ class Directory:
                 if name.startswith("t:"):
                     types[name[2:]] = _type_entry(value)
                 elif name.startswith("s:") and not _outlives_its_worker(value, fields):
-                    subscriptions.add(_subscription(value))
+                    subscriptions.add(parse_subscription(value))
             except (ValueError, RecursionError) as error:
                 self._cannot_read(name, value, error)
         self.types, self._subscriptions, self._fields, self.version = types, subscriptions, fields, version
@@ -273,7 +273,7 @@ def _describe(subscription: Subscription) -> tuple[str, dict[str, str]]:
     return f"s:{kind}:{topic}:{subscription.agent_type}", described
 
 
-def _subscription(value: str) -> Subscription:
+def parse_subscription(value: str) -> Subscription:
     """Raises ValueError when it cannot be read."""
     described = _parsed(value)
     kind, topic, agent, id = (described.get(name) for name in ("kind", "topic", "agent", "id"))

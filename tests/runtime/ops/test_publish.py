@@ -10,8 +10,10 @@ import sys
 
 import pytest
 
+from stagebell import RedisRuntime
 from stagebell.runtime.redis.overview import Overview
 from tests.runtime.ops.commands import Shell
+from tests.support.agents import host
 from tests.support.servers import Server, available_kinds
 from tests.support.waiting import eventually
 
@@ -157,3 +159,18 @@ async def test_a_type_that_no_worker_knows_is_mentioned(shell: Shell) -> None:
     assert done.returncode == 0
     assert done.stderr.startswith("stagebell: no worker has announced the type 'Notes' so far; known are ")
     assert "Note" in done.stderr
+
+
+def test_nothing_on_standard_input_is_an_error(shell: Shell) -> None:
+    done = shell.run("publish", "orders/eu", "Note", feed="\n")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "nothing is published, since standard input is empty" in done.stderr
+
+
+async def test_what_nobody_can_hear_is_told_and_kept(shell: Shell, locked_url: str, namespace: str) -> None:
+    async with RedisRuntime(locked_url, namespace=namespace) as runtime:
+        await host(runtime, "clerk", topics=("orders",))
+    unheard = shell.run("publish", "ordres/eu", "Note", note("tea"))
+    assert (unheard.returncode, unheard.stdout) == (0, "published 1 message\n")
+    assert "nobody subscribes to topic 'ordres/eu' so far" in unheard.stderr
+    assert shell.run("publish", "orders/eu", "Note", note("tea")).stderr == ""
