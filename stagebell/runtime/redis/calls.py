@@ -22,10 +22,9 @@ from stagebell.messages.codec import unpack
 from stagebell.messages.envelope import Envelope
 from stagebell.messages.ids import call_id, turn_id
 from stagebell.messages.registry import Encoded
-from stagebell.runtime.engine.deadlines import ended_by
+from stagebell.runtime.redis.callees import find_callee
 from stagebell.runtime.redis.circles import Place
 from stagebell.runtime.redis.given_up import given_up, patience_after
-from stagebell.runtime.redis.keys import LeasedKeys
 from stagebell.runtime.redis.records import after_earlier_commits
 from stagebell.runtime.redis.replies import OpenCall
 from stagebell.runtime.redis.requests import Delivery, ReplyTo
@@ -121,7 +120,7 @@ class TurnCalls:
             encoded, id=id, to=recipient, sender=sender, reply=reply, chain=(*chain, id), deadline=deadline
         )
         try:
-            place = await self._find(recipient, deadline)
+            place = await find_callee(services, own.fence, k, recipient, deadline)
             await after_earlier_commits(own.turn)
         except CancelledError:
             await self._see_before_going_on(k)
@@ -140,13 +139,6 @@ class TurnCalls:
         turn = self._turn.turn
         if turn is not None and turn.cancelled:
             raise CancelledError(f"the turn of {self._turn.agent} is cancelled, and so is what it would call")
-
-    async def _find(self, recipient: AgentId, deadline: int | None) -> LeasedKeys:
-        find, patience = self._services.directory.wait_for_place, self._services.settings.undeliverable_after
-        if deadline is None:
-            return await find(recipient, patience)
-        async with ended_by(deadline, self._services.clock, recipient):
-            return await find(recipient, patience)
 
     async def _exchange(
         self,

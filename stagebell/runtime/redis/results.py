@@ -273,6 +273,11 @@ def read_ends(raw: Sequence[Any]) -> list[EndWanted]:
     return found
 
 
+def read_is_answered(raw: bytes | None) -> bool:
+    """A call's field of a journal: True when the reply is there."""
+    return raw is not None and raw[:1] == b"R"
+
+
 def read_open_calls(raw: Sequence[bytes]) -> list[OpenRecord]:
     """The answer of HGETALL on a journal; a call that a foreign hand wrote is left out."""
     found = (

@@ -115,6 +115,10 @@ class TurnScripts(ScriptCalls):
         """What a turn's nested turns left; see `savepoints.read_savepoints`."""
         return self.run(results.read_fields, "HGETALL", key)
 
+    def is_answered(self, turn: Turn, k: str) -> asyncio.Future[bool]:
+        """True when the journal of a turn has the reply to call k."""
+        return self.run(results.read_is_answered, "HGET", turn.keys.journal(turn.turn_id), k)
+
     def open_calls(self, turn: Turn) -> asyncio.Future[list[OpenRecord]]:
         """The calls of a turn that wait for their replies, as its journal has them."""
         return self.run(results.read_open_calls, "HGETALL", turn.keys.journal(turn.turn_id))

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from autogen_core import MessageContext, TopicId
+from autogen_core import MessageContext, TopicId, TypeSubscription
 
 from stagebell import RedisRuntime
 from stagebell.errors import Undeliverable
@@ -123,6 +123,30 @@ async def test_a_turn_calls_it_by_its_journal_also_in_its_own_process(place: Pla
     await heir.start()
     assert await asyncio.wait_for(call, 8) == ["handled", "two"]
     assert place.begun == [1]
+
+
+async def test_a_turn_that_runs_again_has_the_reply_of_one_that_is_gone(place: Place) -> None:
+    """I9: its type has ended with its process, and what it replied is in the journal."""
+    gate, answers = asyncio.Event(), list[Any]()
+
+    async def ask(asking: Doing, message: Note, ctx: MessageContext) -> None:
+        answers.append(await asking.call("bound", number=1))
+        if len(answers) == 1:
+            await gate.wait()
+            raise ValueError("as the test wants")
+
+    first = await place.start()
+    other = await place.start(bound=False)
+    await host(other, "asking", note=ask)
+    await other.add_subscription(TypeSubscription("asking", "asking"))
+    await other.publish_message(Note(), TopicId("asking", "default"))
+    await eventually(lambda: answers, 8)
+    await first.close()
+    directory = other._running("a test").services.directory
+    await eventually(lambda: directory.place(agent("bound")) is None, 5)
+    gate.set()
+    await eventually(lambda: len(answers) == 2, 5)
+    assert (answers, place.begun) == (["handled"] * 2, [1])
 
 
 async def test_a_subscription_that_outlived_its_process_reaches_nobody(place: Place) -> None:
