@@ -45,14 +45,15 @@ def count_lines(path: Path) -> int:
 
 
 def functions(path: Path) -> Iterator[Function]:
-    for node in ast.walk(_parse(path)):
+    for node in ast.walk(parse(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             where = f"{relative(path)}:{node.lineno} {node.name}"
             yield Function(where, lines, lines - _docstring_lines(node))
 
 
-def _parse(path: Path) -> ast.Module:
+def parse(path: Path) -> ast.Module:
+    """The tree of a file."""
     # CPython 3.11 takes it for an error of its own when garbage that is collected meanwhile parses something, too.
     gc.disable()
     try:

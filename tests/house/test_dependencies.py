@@ -27,7 +27,7 @@ def names(requirements: list[str]) -> set[str]:
 
 def imported() -> Iterator[tuple[str, str]]:
     for path in sources.modules():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(sources.parse(path)):
             if isinstance(node, ast.Import):
                 yield from ((alias.name.partition(".")[0], sources.relative(path)) for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and node.module:

@@ -25,7 +25,7 @@ def test_every_rule_has_a_row() -> None:
 
 @pytest.mark.parametrize(("rule", "path", "name"), rows())
 def test_the_test_of_a_rule_exists_and_names_it(rule: str, path: str, name: str) -> None:
-    tree = ast.parse((sources.ROOT / path).read_text(encoding="utf-8"))
+    tree = sources.parse(sources.ROOT / path)
     functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
     found = [ast.get_docstring(node) or "" for node in functions if node.name == name]
     assert found, f"{path} has no {name}"

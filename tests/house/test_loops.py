@@ -43,7 +43,7 @@ def loops() -> Iterator[str]:
     for path in sources.modules():
         where = path.relative_to(sources.PACKAGE).as_posix()
         if where.startswith(("agents/", "tools/")):
-            yield from (f"{where} {name}" for name in _in(ast.parse(path.read_text(encoding="utf-8")), ""))
+            yield from (f"{where} {name}" for name in _in(sources.parse(path), ""))
 
 
 def _in(node: ast.AST, function: str) -> Iterator[str]:
