@@ -25,7 +25,7 @@ from pydantic.errors import PydanticUserError
 from pydantic_core import from_json, to_json
 from typing_extensions import TypeAliasType, is_typeddict
 
-from stagebell.errors import UnregisteredType
+from stagebell.errors import UnregisteredType, WrongType
 from stagebell.messages.envelope import is_json
 
 # JSON has no bytes and no NaN: both travel as text where the type says how to read them back.
@@ -105,6 +105,16 @@ def of_annotation(annotation: Any, name: str | None = None) -> WireType:
 
     entry.accepts = accepts
     return entry
+
+
+def require_serializer(given: object) -> None:
+    """Raises WrongType when this is no serializer."""
+    if isinstance(given, type) or not all(hasattr(given, each) for each in ("type_name", "serialize", "deserialize")):
+        wanted = given.__name__ if isinstance(given, type) else "Order"
+        raise WrongType(
+            f"the serializer must be a MessageSerializer, not {given!r:.80}: "
+            f"write try_get_known_serializers_for_type({wanted})"
+        )
 
 
 def of_serializer(serializer: MessageSerializer[Any]) -> WireType:

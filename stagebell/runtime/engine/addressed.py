@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autogen_core import AgentId, AgentType, TopicId
+from autogen_core import AgentId, AgentType, Subscription, TopicId
 
 from stagebell.errors import WrongType
 
@@ -42,6 +42,17 @@ def require_address(given: object) -> None:
     if not isinstance(given, AgentId | TopicId):
         example = 'AgentId("greeter", "default") or TopicId("orders", "eu")'
         raise WrongType(f"the recipient must be an AgentId or a TopicId, not {_shown(given)}: write {example}")
+
+
+def require_subscription(given: object) -> None:
+    """See that this is a subscription.
+
+    Raises:
+        WrongType: it is not.
+    """
+    if isinstance(given, type) or not isinstance(given, Subscription):
+        example = 'TypeSubscription("orders", "greeter")'
+        raise WrongType(f"the subscription must be a Subscription, not {_shown(given)}: write {example}")
 
 
 def require_factory(given: object, agent_type: str) -> None:

@@ -162,6 +162,7 @@ class Host:
 
         Raises:
             TypeConflict: another class is known under the same wire name.
+            WrongType: it is no serializer.
         """
         self._registry.add(serializer)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from autogen_core import AgentId, Subscription, TopicId, TypePrefixSubscription, TypeSubscription
 
 from stagebell.errors import SubscriptionError
+from stagebell.runtime.engine.addressed import require_subscription
 
 
 class Subscriptions:
@@ -20,7 +21,8 @@ class Subscriptions:
         return iter(self._subscriptions)
 
     def add(self, subscription: Subscription) -> None:
-        """Raises SubscriptionError when an equal subscription exists, or no agent type can have this one's name."""
+        """Raises SubscriptionError when an equal one exists, or no agent type can have its name; WrongType else."""
+        require_subscription(subscription)
         _check_agent_type(subscription)
         if any(existing == subscription for existing in self._subscriptions):
             raise SubscriptionError("Subscription already exists: the same topic already reaches the same agent type")

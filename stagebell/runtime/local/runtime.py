@@ -330,6 +330,7 @@ class LocalRuntime(LocalTimers):
 
         Raises:
             SubscriptionError: an equal subscription exists.
+            WrongType: it is no subscription.
         """
         self._subscriptions.add(subscription)
 

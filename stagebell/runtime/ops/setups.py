@@ -54,10 +54,12 @@ async def set_up(target: str, setup: Setup, runtime: AgentRuntime) -> None:
     """Let the function register its agents.
 
     Raises:
-        CommandFailed: it raised.
+        CommandFailed: it raised, or asked the process to exit.
     """
     try:
         await setup(runtime)
+    except SystemExit as error:
+        raise CommandFailed(f"{target} {_exited(error)}") from error
     except Exception as error:
         text = f"{target} raised {type(error).__name__}: {one_line(error)} (--traceback shows where)"
         raise CommandFailed(text) from error
@@ -72,9 +74,17 @@ def _import(name: str, here: str) -> ModuleType:
             text = f"there is no module {missing!r} in {here} or among the installed packages"
             raise CommandFailed(text) from error
         raise CommandFailed(f"module {name} needs {missing!r}, which is not installed") from error
+    except SystemExit as error:
+        raise CommandFailed(f"module {name} cannot be imported: it {_exited(error)}") from error
     except Exception as error:
         text = f"module {name} cannot be imported: {type(error).__name__}: {one_line(error)}"
         raise CommandFailed(f"{text} (--traceback shows where)") from error
+
+
+def _exited(error: SystemExit) -> str:
+    """An exit is no success here, whatever its code: nothing has been served or looked at."""
+    code = "" if error.code is None else f"{error.code!r:.200}"
+    return f"called sys.exit({code}) (--traceback shows where)"
 
 
 def _suggestion(module: ModuleType, function: str) -> str:

@@ -12,6 +12,7 @@ from autogen_core import InterventionHandler, MessageSerializer, Subscription
 from opentelemetry.trace import TracerProvider
 
 from stagebell.errors import MessageError, RuntimeNotRunning, TypeConflict
+from stagebell.runtime.engine.addressed import require_subscription
 from stagebell.runtime.engine.catalog import HostedType
 from stagebell.runtime.engine.clock import Clock
 from stagebell.runtime.engine.host import Host
@@ -104,6 +105,7 @@ class Hosting(Host):
 
         Raises:
             TypeConflict: another class is known under the same wire name.
+            WrongType: it is no serializer.
         """
         super().add_message_serializer(serializer)
         if self._node is not None:
@@ -114,7 +116,9 @@ class Hosting(Host):
 
         Raises:
             SubscriptionError: this runtime has an equal one, or it is of a class that the server cannot keep.
+            WrongType: it is no subscription.
         """
+        require_subscription(subscription)
         check_subscription(subscription)
         self._subscriptions.add(subscription)
         self._added.append(subscription)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from autogen_core import AgentId, AgentType, TopicId
+from autogen_core import AgentId, AgentType, TopicId, TypeSubscription
 
 from stagebell import Limits, LocalRuntime, ModelAgent, Publisher, RedisRuntime, Retry, Runs, Settings, agent_options
 from stagebell.errors import InvalidSetting, WrongType
@@ -104,3 +104,22 @@ async def test_runs_of_an_agent_that_makes_none() -> None:
         await host(runtime, "desk", echo)
         with pytest.raises(WrongType, match="the agents of type 'desk' make no runs"):
             await Runs(runtime).start("desk", "do it")
+
+
+@pytest.mark.runtime
+@pytest.mark.parametrize("runtime", [LocalRuntime(), RedisRuntime("redis://nowhere")], ids=["local", "redis"])
+@pytest.mark.parametrize("given", ["orders", 3, None, TypeSubscription])
+async def test_something_else_in_the_place_of_a_subscription(runtime: LocalRuntime | RedisRuntime, given: Any) -> None:
+    with pytest.raises(
+        WrongType, match=r'must be a Subscription, not .*: write TypeSubscription\("orders", "greeter"\)'
+    ):
+        await runtime.add_subscription(given)
+
+
+@pytest.mark.runtime
+@pytest.mark.parametrize("given", ["Ask", b"Ask", 3, Ask, ["Ask"]])
+def test_something_else_in_the_place_of_a_serializer(given: Any) -> None:
+    with pytest.raises(
+        WrongType, match=r"must be a MessageSerializer, not .*: write try_get_known_serializers_for_type"
+    ):
+        LocalRuntime().add_message_serializer(given)

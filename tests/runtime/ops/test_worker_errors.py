@@ -50,6 +50,20 @@ def test_a_module_that_fails(shell: Shell) -> None:
     assert "broken cannot be imported: ZeroDivisionError" in one_error(shell, "worker", "broken:setup")
 
 
+@pytest.mark.parametrize("code", ["", "0", "1", "'the till is closed'"])
+def test_a_module_that_exits(shell: Shell, code: str) -> None:
+    (shell.folder / "leaving.py").write_text(f"import sys\nsys.exit({code})\n")
+    says = f"module leaving cannot be imported: it called sys.exit({code}) (--traceback shows where)"
+    assert one_error(shell, "worker", "leaving:setup") == says
+
+
+@pytest.mark.parametrize("command", ["worker", "state check", "tools audit"])
+def test_a_setup_that_exits(shell: Shell, command: str) -> None:
+    (shell.folder / "leaving.py").write_text("import sys\nasync def setup(runtime):\n    sys.exit(0)\n")
+    text = one_error(shell, *command.split(), "leaving:setup")
+    assert text == "leaving:setup called sys.exit(0) (--traceback shows where)"
+
+
 def test_a_function_that_is_not_there(shell: Shell) -> None:
     assert "did you mean shop:setup?" in one_error(shell, "worker", "shop:setupp")
 
