@@ -52,11 +52,11 @@ class TypeRegistry:
             TypeConflict: another class has the wire name.
             WrongType: it is no serializer.
         """
-        if isinstance(serializer, Sequence) and not isinstance(serializer, str | bytes):
+        wire_types.require_serializer(serializer)
+        if isinstance(serializer, Sequence):
             for each in serializer:
                 self.add(each)
             return
-        wire_types.require_serializer(serializer)
         self._admit(wire_types.of_serializer(serializer), explicit=False)
 
     def add_type(self, annotation: Any, name: str | None = None) -> None:

@@ -108,7 +108,9 @@ def of_annotation(annotation: Any, name: str | None = None) -> WireType:
 
 
 def require_serializer(given: object) -> None:
-    """Raises WrongType when this is no serializer."""
+    """Raises WrongType when this is no serializer; of several each is asked for by itself."""
+    if isinstance(given, Sequence) and not isinstance(given, str | bytes):
+        return
     if isinstance(given, type) or not all(hasattr(given, each) for each in ("type_name", "serialize", "deserialize")):
         wanted = given.__name__ if isinstance(given, type) else "Order"
         raise WrongType(
