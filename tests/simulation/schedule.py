@@ -215,16 +215,18 @@ class Schedule:
         bytes_of = random.Random(f"{self.seed}/bytes").randbytes
         state = random.getstate()
         random.seed(f"{self.seed}/random")
-        logger = logging.getLogger("stagebell")
-        before = logger.level
-        logger.setLevel(logging.CRITICAL + 1)
+        loggers = [logging.getLogger(name) for name in ("stagebell", "autogen_core")]
+        before = [logger.level for logger in loggers]
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL + 1)
         try:
             clock = mock.patch.object(SystemClock, "now_ms", VirtualClock(self.loop).now_ms)
             with clock, mock.patch.object(os, "urandom", bytes_of), mock.patch.object(ids, "urandom", bytes_of):
                 yield
         finally:
             random.setstate(state)
-            logger.setLevel(before)
+            for logger, level in zip(loggers, before, strict=True):
+                logger.setLevel(level)
 
 
 def tell(name: str, command: Command, answer: Any) -> str:

@@ -64,8 +64,12 @@ class BoundTypes:
         self._standing_by |= self._services.bound_here
         self._services.bound_here = frozenset()
 
-    async def withdraw(self) -> None:
-        """This process ends in order: its types and subscriptions go, and what has not been handled is set aside."""
+    async def withdraw(self) -> bool:
+        """This process ends in order: its types and subscriptions go, and what has not been handled is set aside.
+
+        Returns:
+            False when others are at it, since they took this process for dead.
+        """
         worker = self._services.worker
         keys = ProcessKeys(self._namespace, worker)
         self._ends = True
@@ -73,9 +77,12 @@ class BoundTypes:
         if held:
             await self._services.directory.forget_worker(worker)
         # From now on nobody finds it, so nothing more comes.
-        if await self._services.link.ask("XLEN", keys.inbox) and (token := await self._take(keys)):
+        if await self._services.link.ask("XLEN", keys.inbox):
+            if not (token := await self._take(keys)):
+                return False
             await self._set_aside_all(keys, token, worker)
         await self._note_dead_letters(keys, worker)
+        return True
 
     async def _claim(self, name: str) -> None:
         value = json.dumps({"w": self._services.worker})

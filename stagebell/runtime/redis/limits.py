@@ -53,7 +53,7 @@ class LimitedTurn(TurnEnding):
         if deadline <= clock.now_ms():
             self.stop_waiting()
             self._ended_by = "deadline"
-            if self.may_be_nested:
+            if self.has_a_place:
                 self._end_calls()
                 return True
             self.settle_early(has_state=self._class_keeps_state)
@@ -72,6 +72,15 @@ class LimitedTurn(TurnEnding):
         if deadline is not None and not self._ended_by and deadline <= self._services.clock.now_ms():
             self._ended_by = "deadline"
         return bool(self._ended_by)
+
+    @property
+    def has_a_place(self) -> bool:
+        """True when it has to take its turn, though it will not run.
+
+        What nested turns of its own left at a former worker stays, and others of its agent stand on that: it ends
+        before them, and before its agent is loaded for them.
+        """
+        return self.may_be_nested or (self._partition.had_savepoints(self.turn_id) and self._class_keeps_state)
 
     @property
     def may_be_nested(self) -> bool:
@@ -100,7 +109,7 @@ class LimitedTurn(TurnEnding):
         if bound and why == "cancel" and not entry.is_rpc:
             return  # as AutoGen's agents do that are bound to their process
         turn = entry.turn
-        if turn is None and self.may_be_nested:
+        if turn is None and self.has_a_place:
             self._ended_by, self.wish = why, wish
             self._end_calls()
         elif dispatcher.withdraw(entry) or self.stop_waiting():

@@ -164,9 +164,9 @@ class Node:
                     await self._handing_over
                 await self._ownership.held_here.finish(_LAST_ANSWERS)
                 await self._ownership.stop()
-                await self.bound.withdraw()
                 process = self._process
-                await self.client.link.ask("DEL", process.own, process.ctl, process.due, process.timed)
+                if await self.bound.withdraw():
+                    await self.client.link.ask("DEL", process.own, process.ctl, process.due, process.timed)
                 await self.client.hear_last_replies()
         except Exception as error:
             logger.warning("worker %s could not give everything up in order: %r", self.client.name, error)

@@ -139,6 +139,10 @@ class Partition:
         """Read what former owners have left, and first of that what must run again."""
         self._saved.look_among(begun)
 
+    def had_savepoints(self, turn_id: str) -> bool:
+        """True when a former owner has left savepoints of this turn, or this one before all was forgotten."""
+        return turn_id in self._saved.found
+
     def _take_first(self, entries: Sequence[InboxEntry]) -> None:
         for entry in entries:
             if self.owned and not self.draining and not self.holds(entry):

@@ -45,6 +45,8 @@ class SavedTurns:
         self._take = take
         self._go_on = go_on
         self._search: _Search | None = None
+        self.found: frozenset[str] = frozenset()
+        """Turns that had savepoints, by their ids."""
 
     @property
     def looking(self) -> bool:
@@ -66,6 +68,7 @@ class SavedTurns:
 
     def _found(self, search: _Search, entries: Sequence[InboxEntry], over: bool) -> None:
         if search is self._search:
+            self.found = frozenset(search.saved)
             self._take(entries)
             if over:
                 self._search = None
@@ -84,7 +87,7 @@ class _Search:
         self._credit = credit
         self._found = found
         self._begun: frozenset[str] = frozenset()
-        self._saved: set[str] = set()
+        self.saved: set[str] = set()
         self._unanswered = 0
         self._entries: dict[str, InboxEntry] = {}  # of all that had begun, by turn id
         self._read = self._depth = 0  # how many entries were read, up to the last of these
@@ -108,7 +111,7 @@ class _Search:
         def hear(savepoints: Mapping[str, bytes] | BaseException) -> None:
             self._unanswered -= 1
             if savepoints and not isinstance(savepoints, BaseException):
-                self._saved.add(turn_id)
+                self.saved.add(turn_id)
             if not self._unanswered:
                 self._read_from("-", self._hear)
 
@@ -132,8 +135,8 @@ class _Search:
             self._tell()
 
     def _tell(self) -> None:
-        first = set(self._saved)
-        for turn_id in self._saved & self._entries.keys():
+        first = set(self.saved)
+        for turn_id in self.saved & self._entries.keys():
             first.update(callers_of(self._entries[turn_id].envelope))
         found = sorted(
             (entry for turn_id, entry in self._entries.items() if turn_id in first),

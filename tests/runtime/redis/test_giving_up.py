@@ -250,6 +250,41 @@ async def test_a_nested_turn_that_is_cancelled_at_the_next_owner_leaves_what_its
 
 
 @agent_options(state_type="Diary")
+class Endless(Diary):
+    """Never gets beyond the end of the turn `outer`."""
+
+    entered: asyncio.Event
+
+    @message_handler
+    async def on_step(self, message: Step, ctx: MessageContext) -> None:
+        """As the others; in the outer one it waits for ever."""
+        await super().on_step(message, ctx)
+        if message.names[0] == "outer":
+            self.entered.set()
+            await asyncio.Event().wait()
+
+
+async def test_a_message_that_is_cancelled_at_the_next_owner_ends_before_its_agent_is_loaded_for_others(
+    bench: Bench,
+) -> None:
+    """I5: what its nested turns have left is the state of those, and counts as a version of it."""
+    Endless.entered = asyncio.Event()
+    victim = await bench.start(Endless)
+    cancelled = bench.call("outer", "inner")
+    await asyncio.wait_for(Endless.entered.wait(), 8)
+    freeze(victim)
+    bench.wish("outer")
+    await crash(victim)
+    others = [bench.call(name) for name in ("one", "two", "three")]
+    await eventually(lambda: bench.view.backlog() == 4, within=5)
+    heir = await bench.start(Diary)
+    await asyncio.wait_for(asyncio.gather(*others), 10)
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    assert [line for line in await bench.lines(heir) if "ends" not in line] == ["outer", "inner", "one", "two", "three"]
+
+
+@agent_options(state_type="Diary")
 class FarAway(Diary):
     """Calls itself, and then one that is far away."""
 

@@ -145,6 +145,7 @@ async def test_a_silent_holder_loses_the_type(world: World, beats: dict[str, int
         world.client.zadd(world.shared.workers, beats)
     assert await claim(world, "w2") == Claim(True, version=2)
     assert json.loads(world.hash(world.shared.reg)["t:user"]) == {"w": "w2"}
+    assert world.client.zscore(world.shared.workers, "w1") == beats.get("w1", 0)  # somebody cleans up after it
 
 
 @pytest.mark.parametrize("value", ['{"p": 16}', "not JSON", "7", '{"w": null}'])
