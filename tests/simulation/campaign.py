@@ -52,14 +52,20 @@ def kept_seeds() -> list[int]:
 
 
 def run_seeds(
-    store: Store, seeds: Iterable[int], *, seconds: float = float("inf"), failures: int = 5, limits: bool = True
+    store: Store,
+    seeds: Iterable[int],
+    *,
+    seconds: float = float("inf"),
+    failures: int = 5,
+    limits: bool = True,
+    desk: bool = True,
 ) -> Result:
     """Run seeds until there is no more of them, of the time, or there were so many failures."""
     gc.collect()
     gc.freeze()  # what is there now stays: each schedule collects only its own
     result, started = Result(), time.monotonic()
     for seed in seeds:
-        outcome = run_schedule(store, seed, limits=limits)
+        outcome = run_schedule(store, seed, limits=limits, desk=desk)
         result.schedules += 1
         result.faults += outcome.faults
         if outcome.problems:

@@ -44,11 +44,12 @@ TURN_SCRIPTS = frozenset({"send", "begin", "call", "commit", "fail", "fanout", "
 class Schedule:
     """One run of one seed on an empty server."""
 
-    def __init__(self, store: Store, seed: int, *, limits: bool) -> None:
+    def __init__(self, store: Store, seed: int, *, limits: bool, desk: bool = True) -> None:
         self.seed = seed
         self.chance = random.Random(seed)
         self.plan = make_plan(self.chance, limits=limits, records=seed % 10 == 2)
-        add_desk(self.plan, seed)
+        if desk:
+            add_desk(self.plan, seed)
         self.loop = SimulatedLoop(self.chance)
         self.loop.set_exception_handler(self._failed)
         self.store = store
@@ -238,12 +239,16 @@ def tell(name: str, command: Command, answer: Any) -> str:
     return f"{name} {command[3].decode().removeprefix('sb:')} {arguments[:700]} → {said[:300]}"
 
 
-def run_schedule(store: Store, seed: int, *, limits: bool = True) -> Outcome:
-    """Run one seed on this server. Without `limits` no call is given up, in any schedule, or has a deadline."""
+def run_schedule(store: Store, seed: int, *, limits: bool = True, desk: bool = True) -> Outcome:
+    """Run one seed on this server.
+
+    Without `limits` no call is given up, in any schedule, or has a deadline; without `desk` no agent is bound to its
+    process.
+    """
     # Finally-blocks of those who were killed run when their coroutines are collected, and reach nobody.
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:
-        schedule = Schedule(store, seed, limits=limits)
+        schedule = Schedule(store, seed, limits=limits, desk=desk)
         outcome = schedule.run()
         logging.disable(logging.CRITICAL)
         del schedule

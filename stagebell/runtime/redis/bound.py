@@ -68,7 +68,8 @@ class BoundTypes:
         """This process ends in order: its types and subscriptions go, and what has not been handled is set aside.
 
         Returns:
-            False when others are at it, since they took this process for dead.
+            False when its inbox could not be had: others hold it, since they took this process for dead, or a lease of
+            its own has still to end. Then others set it aside.
         """
         worker = self._services.worker
         keys = ProcessKeys(self._namespace, worker)

@@ -165,13 +165,13 @@ class Node:
                 await self._ownership.held_here.finish(_LAST_ANSWERS)
                 await self._ownership.stop()
                 process = self._process
-                if await self.bound.withdraw():
+                if in_order := await self.bound.withdraw():
                     await self.client.link.ask("DEL", process.own, process.ctl, process.due, process.timed)
                 await self.client.hear_last_replies()
         except Exception as error:
             logger.warning("worker %s could not give everything up in order: %r", self.client.name, error)
             return False
-        return True
+        return in_order
 
     async def crash(self, why: str) -> None:
         """End as a killed process does: nothing is given up, and nothing more reaches the server.
