@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from stagebell import RedisRuntime
@@ -19,14 +17,6 @@ from tests.support.servers import Server
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture
-async def link(server: Server, namespace: str) -> AsyncIterator[Link]:
-    link = Link(server.url, namespace, "test")
-    await link.open()
-    yield link
-    await link.close()
 
 
 def mark(deadline: int, if_given_up: bytes = b"") -> Mark:
